@@ -22,6 +22,7 @@ from simfloat.linalg.matrices import (
     check_range,
     forward,
     matrix_of,
+    names_options_of_scipy,
     overflow_error,
     result_array,
     triangle_of,
@@ -47,6 +48,7 @@ class LU(NamedTuple):
     upper: Array
 
 
+@names_options_of_scipy
 @in_usual_environment
 def lu(
     A: Any,
@@ -221,6 +223,7 @@ def exchange_rows(x: NDArray, i: int, j: int) -> None:
     x[i], x[j] = x[j], row
 
 
+@names_options_of_scipy
 @in_usual_environment
 def cholesky(
     A: Any,

@@ -23,6 +23,7 @@ from simfloat.linalg.matrices import (
     check_range,
     in_range,
     matrix_of,
+    names_options_of_scipy,
     result_array,
     solution_overflow_error,
     solve_with_factors,
@@ -34,6 +35,7 @@ from simfloat.sums.accumulator import Accumulator
 MOST_ESTIMATES = 5
 
 
+@names_options_of_scipy
 @in_usual_environment
 def inv(
     A: Any,
@@ -74,6 +76,7 @@ def inv(
     return result_array(x, u)
 
 
+@names_options_of_scipy
 @in_usual_environment
 def det(
     A: Any,
@@ -139,6 +142,7 @@ def _count_cycles(p: NDArray[np.intp]) -> int:
     return cycles
 
 
+@names_options_of_scipy
 @in_usual_environment
 def norm(
     x: Any,
@@ -184,9 +188,11 @@ def norm(
     return cast(Array, result)
 
 
+@names_options_of_scipy
 @in_usual_environment
 def cond(
     A: Any,
+    p: Any = 1,
     *,
     format: FormatLike | None = None,
     rounding: RoundingLike | None = None,
@@ -207,6 +213,7 @@ def cond(
 
     Parameters:
         A: a real matrix (n, n).
+        p: the norm, which must be 1; NumPy's function has this argument.
         format: the format to compute in; by default the format of A.
         rounding: the rounding mode; by default the mode of A, or nearest even.
         accumulate: the accumulator of the sums, or a format; by default the accumulator of A, or the sequential sum.
@@ -217,7 +224,7 @@ def cond(
 
     Raises:
         ValueError: if A is singular, or became singular by rounding.
-        ValueError: if a value leaves the range of the format, or A is not a real square matrix.
+        ValueError: if `p` is not 1, if a value leaves the range of the format, or if A is not a real square matrix.
 
     Source: Hager, SIAM J. Sci. Stat. Comput. 5 (1984); Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed.,
     algorithm 15.1.
@@ -226,19 +233,24 @@ def cond(
         >>> sf.linalg.cond([[1.0, 2.0], [3.0, 4.0]], format=sf.FP32)
         array(21.000003814697266, FP32)
     """
+    if not (isinstance(p, int | float) and p == 1):
+        raise ValueError(
+            f"cond estimates the condition number in the 1-norm, p=1; got p={p!r}. In the inf-norm it is cond(A.T). In "
+            "the 2-norm, divide the first of the singular values svd(A).s by the last one."
+        )
     u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
     a = matrix_of(A, u, square=True)
-    n, (w, p) = len(a), eliminate(u, a)
+    n, (w, permutation) = len(a), eliminate(u, a)
     x = u.compute("divide", np.ones(n, u.dtype), np.full(n, n, u.dtype))
     estimate = np.zeros(1, u.dtype)
     for _ in range(MOST_ESTIMATES if n else 0):
-        y = solve_with_factors(u, w, p, x)
+        y = solve_with_factors(u, w, permutation, x)
         before, estimate = estimate, u.sum(np.abs(y)).reshape(1)
         check_range(u, "The condition estimate", a, y, estimate)
         if estimate[0] <= before[0]:
             estimate = before
             break
-        z = _solve_transposed(u, w, p, np.where(y >= 0, 1, -1).astype(u.dtype))
+        z = _solve_transposed(u, w, permutation, np.where(y >= 0, 1, -1).astype(u.dtype))
         if np.abs(z).max() <= u.matmul(z, x):
             break
         x = np.zeros(n, u.dtype)
@@ -249,8 +261,8 @@ def cond(
     return result_array(result.reshape(()), u)
 
 
-def _solve_transposed(u: ArrayArithmetic, w: NDArray, p: NDArray, b: NDArray) -> NDArray:
-    """Solve the transposed system with the factors of A[p]."""
+def _solve_transposed(u: ArrayArithmetic, w: NDArray, permutation: NDArray, b: NDArray) -> NDArray:
+    """Solve the transposed system with the factors of A[permutation]."""
     z = np.empty_like(b)
-    z[p] = substitute(u, w.T, substitute(u, w.T, b, True), False, unit_diagonal=True)
+    z[permutation] = substitute(u, w.T, substitute(u, w.T, b, True), False, unit_diagonal=True)
     return z

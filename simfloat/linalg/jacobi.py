@@ -25,6 +25,7 @@ from simfloat.linalg.matrices import (
     check_range,
     check_squares,
     matrix_of,
+    names_options_of_scipy,
     result_array,
     triangle_of,
 )
@@ -85,6 +86,7 @@ class Eigen(NamedTuple):
     vectors: Array
 
 
+@names_options_of_scipy
 @in_usual_environment
 def eigh(
     A: Any,
@@ -178,6 +180,7 @@ class SVD(NamedTuple):
     vh: Array
 
 
+@names_options_of_scipy
 @in_usual_environment
 def svd(
     A: Any,

@@ -52,6 +52,11 @@ def arithmetic_of(a: Any, options: ArithmeticOptions) -> ArrayArithmetic:
     if isinstance(a, Array):
         u = with_options(a.arithmetic, **options._asdict())
     elif options.format is None:
+        if isinstance(a, tuple) and hasattr(a, "_fields"):
+            advice = "pass the matrix itself"
+            if {"permutation", "lower", "upper"} <= set(a._fields):
+                advice = "y = solve_triangular(lower, b[permutation], lower=True), then solve_triangular(upper, y)"
+            raise ValueError(f"A must be a matrix, got {type(a).__name__}({', '.join(a._fields)}): {advice}.")
         raise ValueError("A matrix without a format needs format=, or pass simfloat.array(A, format).")
     else:
         u = as_arithmetic(options.format, options.rounding or nearest_even, options.accumulate, options.stream)
@@ -82,9 +87,7 @@ def numbers_of(x: Any, u: ArrayArithmetic, name: str, if_complex: str = COMPLEX_
 
     Raises ValueError if the operand is complex, infinite or NaN.
     """
-    operand = (
-        x if isinstance(x, Array) else array(x, u.format, rounding=u.rounding, stream=u.stream, observer=u.observer)
-    )
+    operand = x if isinstance(x, Array) else _as_array(x, u, name)
     if is_complex(operand.numbers) and if_complex:
         raise ValueError(f"{name} is complex: {if_complex}.")
     if is_on_gpu(operand.numbers):
@@ -101,6 +104,17 @@ def numbers_of(x: Any, u: ArrayArithmetic, name: str, if_complex: str = COMPLEX_
             )
         raise ValueError(f"{name} contains infinities or NaN.")
     return numbers
+
+
+def _as_array(x: Any, u: ArrayArithmetic, name: str) -> Array:
+    """Return `simfloat.array` of an operand, which has this name in messages."""
+    try:
+        return array(x, u.format, rounding=u.rounding, stream=u.stream, observer=u.observer)
+    except ValueError as error:
+        message = str(error)
+        if message.startswith("data "):
+            raise type(error)(f"{name} {message.removeprefix('data ')}") from None
+        raise
 
 
 def matrix_of(
@@ -205,14 +219,32 @@ OPTIONS_OF_SCIPY = {
     "maxiter": "max_iterations=",
     "M": "preconditioner=",
     "pivoting": "pivot=",
+    "fmt": "format=",
+    "dtype": "format=",
+}
+
+#: Options of NumPy and SciPy without a counterpart -> what to do instead.
+OTHER_OPTIONS = {
+    "x0": "it starts from x = 0. To continue from x0, solve for the right-hand side b - A x0, and add the result to x0",
+    "callback": "the result has the residual of every step, as .residuals",
+    "UPLO": "it reads the lower triangle of A. For the upper one, pass A.T",
+    "lower": "it reads the lower triangle of A and returns the lower factor l. The upper factor is l.T",
+    "mode": "q and r have min(m, n) columns and rows. r alone is the attribute .r of the result",
+    "compute_uv": "the singular values alone are the attribute .s of the result",
+    "axis": "numpy.linalg.norm(x, axis=...) of x = simfloat.array(..., format) has this option",
+    "trans": "pass T.T, with lower=True if T is upper triangular",
+    "assume_a": "it factors by elimination. For a positive definite A, call cholesky, and solve_triangular twice",
 }
 
 
 def names_options_of_scipy(function: Callable[Options, Result]) -> Callable[Options, Result]:
-    """Decorate a function: an option of SciPy raises TypeError with the option of the function that has its meaning."""
+    """Decorate a function: an option of SciPy raises TypeError, which says what to write instead."""
 
     @wraps(function)
     def call(*args: Options.args, **options: Options.kwargs) -> Result:
+        for name in filter(OTHER_OPTIONS.get, options):
+            if name not in signature(function).parameters:
+                raise TypeError(f"{function.__name__} has no option {name}=: {OTHER_OPTIONS[name]}.")
         for name in filter(OPTIONS_OF_SCIPY.get, options):
             meaning, parameters = OPTIONS_OF_SCIPY[name], signature(function).parameters
             if "b" not in parameters:
@@ -369,6 +401,7 @@ class InnerProducts(NamedTuple):
         return self.u.compute("add", s, self.u.compute("multiply", left, right))
 
 
+@names_options_of_scipy
 @in_usual_environment
 def solve_triangular(
     T: Any,

@@ -159,6 +159,7 @@ def qr(
     return PivotedQR(*factors, permutation) if pivot else factors
 
 
+@names_options_of_scipy
 @in_usual_environment
 def lstsq(
     A: Any,

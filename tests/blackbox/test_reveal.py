@@ -231,6 +231,18 @@ def test_lanes_in_numpys_order_are_tried_if_their_sums_are_added_in_another_form
         assert accumulator in {candidate.accumulator for candidate in tried}
 
 
+def test_parts_that_are_wider_than_their_sum_are_among_the_first_candidates():
+    for accumulator, k in (
+        (sf.lanes(8, sf.FP32, sf.pairwise(sf.FP16)), 24),
+        (sf.blocked(8, sf.pairwise(sf.FP32), sf.pairwise(sf.FP16)), 32),
+    ):
+        box = BlackBox(black_box(accumulator), k, (sf.FP32, sf.FP32))
+        span = span_of(box)
+        tree = find_order(box, span)
+        tried = islice(candidates(evidence_of(box, span, tree), tree), 2000)
+        assert accumulator in {candidate.accumulator for candidate in tried}, accumulator
+
+
 def test_lanes_that_are_added_in_halves_are_found_before_lanes_of_lanes():
     accumulator = sf.lanes(16, sf.FP32, sf.tree(in_halves(16), sf.FP32))
     assert sf.reveal(black_box(accumulator), 48).accumulator == accumulator

@@ -49,7 +49,49 @@ def test_vectors_of_a_unit_agree_with_their_description(name, tmp_path, capsys):
 
 def test_the_vectors_of_a_description_are_the_same_everywhere(tmp_path):
     digest = sha256(b"".join(write_unit(tmp_path, name, text).read_bytes() for name, text in UNITS.items()))
-    assert (VERSION, digest.hexdigest()[:16]) == (2, "41a6fc35340bf233"), "files that change need another version"
+    assert (VERSION, digest.hexdigest()[:16]) == (3, "e7fbdf8a82b5742f"), "files that change need another version"
+
+
+def test_operands_of_roundings_find_wrong_roundings(tmp_path):
+    def flush(x, format):
+        results = sf.round(x, format)
+        return np.where(np.abs(results) < format.smallest_normal, 0 * results, results)
+
+    def cut(x, format):
+        """Round after the first bit beyond the format: there is no sticky bit."""
+        gap = sf.ulp(np.clip(np.abs(x), 0, format.max), format) / 2
+        return sf.round(np.where(np.isfinite(x), np.trunc(x / gap) * gap, x), format)
+
+    wrong = {
+        "ties away": (5, lambda x, format: sf.round(x, format, sf.nearest_away)),
+        "truncated": (20, lambda x, format: sf.round(x, format, sf.toward_zero)),
+        "rounded twice": (
+            3,
+            lambda x, format: sf.round(sf.round(x, sf.FP32 if format == sf.FP16 else sf.FP16), format),
+        ),
+        "flushed": (5, flush),
+        "saturating": (10, lambda x, format: sf.round(x, format, sf.nearest_even.saturating())),
+        "no sticky bit": (5, cut),
+    }
+    for format in (sf.E4M3, sf.E5M2, sf.FP16, sf.E2M1):
+        path = write_unit(tmp_path, "unit", f'operation = "round"\nformat = "{format}"\n')
+        case = read_unit(str(tmp_path / "unit.toml")).case
+        vectors = vectors_of(read_cases(path, "round"), case, path)
+        x, due = vectors.operands[0], vectors.result
+        inside = (np.abs(x) >= format.smallest_subnormal / 4) & (np.abs(x) <= format.max)
+        assert inside.sum() >= len(x) / 2
+        with np.errstate(invalid="ignore", over="ignore"):
+            for name, (least, quantize) in wrong.items():
+                got = quantize(x, format)
+                count = np.sum(~((got == due) | (np.isnan(got) & np.isnan(due))))
+                assert count >= least or (name == "saturating" and not format.has_nan), (name, format)
+
+
+def test_operands_of_conversions_to_integers_lie_in_their_range(tmp_path):
+    for name, most in (("f32_to_i32", 2.0**31), ("f64_to_ui32", 2.0**32), ("f64_to_i64", 2.0**63)):
+        path = write_unit(tmp_path, "unit", f'operation = "{name}"\n')
+        x = vectors_of(read_cases(path, name), read_unit(str(tmp_path / "unit.toml")).case, path).operands[0]
+        assert np.sum((np.abs(x) >= 0.25) & (np.abs(x) < most)) >= len(x) / 2
 
 
 def test_operands_without_a_result_in_the_format_are_replaced(tmp_path):
@@ -316,6 +358,25 @@ def test_the_files_of_simfloat_vectors_are_checked_by_their_names(tmp_path):
     assert main(["vectors", str(tmp_path)]) == 0
     for name in ("fma_E4M3_nearest_even", "round_BF16_nearest_even", "sqrt_FP16_toward_positive"):
         assert main(["check", str(tmp_path / f"{name}.txt")]) == 0
+
+
+def test_files_that_are_missing_or_damaged_are_named(tmp_path, capsys):
+    unit, results = tmp_path / "unit.toml", tmp_path / "results.txt"
+    good = tmp_path / "good.toml"
+    good.write_text(ADDER)
+    for command, words in (
+        (["vectors", tmp_path / "out", "--unit", unit], f"{unit}: No such file or directory."),
+        (["check", results, "--unit", good], f"simfloat: {results}: No such file or directory."),
+        (["vectors", good, "--unit", good], f"{good} is a file; the first argument is the folder"),
+    ):
+        assert main(list(map(str, command))) == 2
+        assert words in capsys.readouterr().err
+    for path in (unit, results):
+        path.write_bytes(b"\xff\xfe\x00")
+    assert main(["vectors", str(tmp_path / "out"), "--unit", str(unit)]) == 2
+    assert f"{unit} is not a text in UTF-8" in capsys.readouterr().err
+    assert main(["check", str(results), "--unit", str(good)]) == 2
+    assert f"{results}, line 1: A case of add has 4 fields" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -279,6 +279,34 @@ def test_options_of_scipy_name_the_options_that_have_their_meaning():
         sf.linalg.qr(EYE, pivoting=True, format=sf.BF16)
 
 
+def test_other_options_of_numpy_and_scipy_say_what_to_do_instead():
+    for function, operands, options, words in (
+        (sf.linalg.cg, [[1.0, 2.0]], {"x0": [0.0, 0.0]}, "cg has no option x0=: .* b - A x0"),
+        (sf.linalg.gmres, [[1.0, 2.0]], {"callback": print}, r"no option callback=: .* \.residuals"),
+        (sf.linalg.cholesky, [], {"lower": True}, r"no option lower=: .* l\.T\."),
+        (sf.linalg.eigh, [], {"UPLO": "U"}, r"no option UPLO=: .* pass A\.T\."),
+        (sf.linalg.svd, [], {"compute_uv": False}, r"no option compute_uv=: .* \.s of the result"),
+        (sf.linalg.qr, [], {"mode": "r"}, r"no option mode=: .* \.r of the result"),
+        (sf.linalg.norm, [], {"axis": 0}, r"no option axis=: numpy\.linalg\.norm"),
+        (sf.linalg.lu, [], {"fmt": sf.BF16}, "lu has no option fmt=: write format="),
+        (sf.linalg.solve_triangular, [[1.0, 2.0]], {"trans": 1}, r"no option trans=: pass T\.T"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            function(EYE, *operands, format=sf.BF16, **options)
+    A = sf.array([[4.0, 1.0], [2.0, 3.0]], sf.FP32)
+    permutation, lower, upper = factors = sf.linalg.lu(A)
+    b = np.array([1.0, 2.0])
+    y = sf.linalg.solve_triangular(lower, b[permutation], lower=True)
+    assert_bits(sf.linalg.solve_triangular(upper, y).numbers, sf.linalg.solve(A, b).numbers)
+    assert sf.linalg.cond(A, 1).item() == sf.linalg.cond(A).item()
+    assert_refused(
+        (lambda: sf.linalg.solve(factors, b), r"got LU\(permutation, lower, upper\): y = solve_triangular\(lower, b\["),
+        (lambda: sf.linalg.cond(A, np.inf), r"1-norm, p=1; got p=inf. In the inf-norm it is cond\(A.T\)"),
+        (lambda: sf.linalg.lu("A", format=sf.FP32), "^A must hold real numbers, and 'A' is not a number"),
+        (lambda: sf.linalg.solve(A, "b"), "^b must hold real numbers, and 'b' is not a number"),
+    )
+
+
 def test_a_triangular_matrix_is_no_preconditioner_of_conjugate_gradients():
     A, b = sf.array([[4.0, 1.0], [1.0, 3.0]], sf.BF16), [1.0, 2.0]
     L = sf.linalg.cholesky(A)

@@ -143,7 +143,8 @@ def permuted_chains(evidence: Evidence, tree: Tree) -> Iterator[PermutedCandidat
 
 def _all_accumulators(evidence: Evidence, tree: Tree | None) -> Iterator[Accumulator]:
     terms, readings = (0, []) if tree is None else (tree.terms, list(readings_of(tree)))
-    runs = sorted((reading for reading in readings if depth_of(reading)), key=depth_of)
+    runs = [reading for reading in readings if isinstance(reading, Runs | Strided)]
+    runs.sort(key=lambda reading: (depth_of(reading), not evidence.changes_only_at(reading.part_size(terms))))
     for reading in readings:
         if reading in runs:
             continue

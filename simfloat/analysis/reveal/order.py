@@ -56,14 +56,18 @@ def find_order(box: BlackBox, span: ProductRange) -> Tree:
     # A one is not lost next to every M: with rounding toward infinity only negative ones are lost, and with truncation
     # no sign is lost next to both M and -M.
     tries = (
-        (is_cut, large, sign) for is_cut in (False, True) for large in _large_numbers(box, span) for sign in (1, -1)
+        (is_cut, large, sign, strides)
+        for strides in (range(0), range(2, min(box.terms - 1, MOST_LANES) + 1))
+        for is_cut in (False, True)
+        for large in _large_numbers(box, span)
+        for sign in (1, -1)
     )
-    for is_cut, large, sign in tries:
+    for is_cut, large, sign, strides in tries:
         try:
-            probe = _scale_probe(box, span, large, sign)
+            probe = _scale_probe(box, span, large, sign, strides)
             return _tree(box, probe if is_cut else probe._replace(place=math.inf))
         except ContradictoryProbes as reason:
-            failure = failure if is_cut else reason
+            failure = failure if is_cut or strides else reason
     raise failure or ContradictoryProbes("no value M is so large that a sum loses other values next to it")
 
 
@@ -98,13 +102,21 @@ def _cancels(box: BlackBox, large: float) -> bool:
     return all(box.products({0: large, place: -large}) == 0.0 for place in {1, box.terms - 1})
 
 
-def _scale_probe(box: BlackBox, span: ProductRange, large: float, sign: float) -> Probe:
-    """Scale a one to be as large as possible, so that all ones together are still lost when they are added to M."""
+def _scale_probe(box: BlackBox, span: ProductRange, large: float, sign: float, strides: range) -> Probe:
+    """Scale a one to be as large as possible, so that all ones together are still lost when they are added to M.
+
+    The triples of positions should show the most bits that any addition keeps. Triples seldom lie in one of many lanes:
+    `strides` adds triples with two positions in one lane. They take many calls.
+    """
     rng = random.Random(0)
     places = range(box.terms)
     # The last part may be added with more bits than all parts before it.
     triples = [[0, 1, 2], [0, box.terms // 2, box.terms - 1], [*range(box.terms - 3, box.terms)]]
     triples += [rng.sample(places, 3) for _ in range(SAMPLES)]
+    # If a lane has only two products, -M is in the lane that is added to it first: the next one, or half a stride away.
+    for stride in strides:
+        thirds = {2 * stride, 1, stride // 2} - {stride}
+        triples += [[0, stride, third] for third in sorted(thirds) if third < box.terms]
     # If M is odd, adding a power of two may be inexact although the power is not lost. So M is a power of two here.
     power = 2.0 ** math.ceil(math.log2(large))
     exponents = [_least_kept_exponent(box, span, power, sign, triple) for triple in triples]
@@ -355,6 +367,15 @@ class Evidence(NamedTuple):
         kinds = self.kinds
         corrected = len(kinds) == 2 and kinds[0] == Addition(kinds[1].precision + 1, kinds[1].rounding)
         return len(kinds) == 1 or corrected
+
+    def changes_only_at(self, size: int) -> bool:
+        """True if additions are of one kind in sums of fewer than `size` products, and of one kind in longer sums.
+
+        The last addition of a run may look like one of the sums of runs, which may round the sum of a run again.
+        """
+        shorter = {step for products, step in self.steps if products < size}
+        longer = {step for products, step in self.steps if products > size}
+        return len(shorter) <= 1 and len(longer) <= 1
 
     def inside(self, size: int) -> Evidence:
         """Return the evidence for sums of at most `size` products; if these have no evidence, all evidence."""

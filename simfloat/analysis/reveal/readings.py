@@ -106,6 +106,10 @@ class Runs(NamedTuple):
         runs = [places[start : start + self.size] for start in range(0, len(places), self.size)]
         return self.outer.add(builder, [self.inner.add(builder, run) for run in runs])
 
+    def part_size(self, terms: int) -> int:
+        """Return the number of products of a run."""
+        return min(self.size, terms)
+
     def __str__(self) -> str:
         return f"runs of {self.size} {self.inner}, their sums {self.outer}"
 
@@ -121,6 +125,10 @@ class Strided(NamedTuple):
         """Return the node that is the sum of `places`."""
         parts = [places[lane :: self.lanes] for lane in range(min(self.lanes, len(places)))]
         return self.outer.add(builder, [self.inner.add(builder, part) for part in parts])
+
+    def part_size(self, terms: int) -> int:
+        """Return the number of products of the longest lane, of `terms` products."""
+        return -(-terms // self.lanes)
 
     def __str__(self) -> str:
         return f"{self.lanes} lanes {self.inner}, their sums {self.outer}"

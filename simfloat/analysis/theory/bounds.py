@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.common import as_rectangular_array, check_count
+from simfloat.common import as_rectangular_array, check_count, check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.formats import as_format, nearest_even
 from simfloat.formats.catalog import FormatLike
@@ -98,7 +98,8 @@ def probable_gamma(
         A float64 array of the shape of `n`.
 
     Raises:
-        ValueError: if `factor` is not positive; if a number or `unit_roundoff` is invalid.
+        ValueError: if `factor` is not positive; if a number or `unit_roundoff` is invalid; if `independent` is not a
+            boolean.
 
     Source: Connolly, Higham and Mary 2021, theorem 4.6; with `independent` Higham and Mary 2019, theorem 2.4.
 
@@ -108,6 +109,7 @@ def probable_gamma(
     """
     n, u = check_lengths(n, unit_roundoff)
     check_positive("factor", factor)
+    check_flags(independent=independent)
     with np.errstate(over="ignore"):
         if independent:
             return np.asarray(np.expm1(factor * np.sqrt(n) * u + n * u * u / (1 - u)))
@@ -256,7 +258,7 @@ def azuma_bound(n: ArrayLike, unit_roundoff: float, failure: float = 0.05) -> ND
 
 def check_lengths(lengths: ArrayLike, unit_roundoff: float) -> tuple[NDArray[np.float64], float]:
     """Return both arguments of a bound; raise ValueError if one is invalid."""
-    n = as_rectangular_array(lengths, "lengths", np.float64)
+    n = as_rectangular_array(lengths, "n", np.float64)
     if not (n >= 0).all():
         raise ValueError(f"Lengths must be zero or more, got {lengths!r}.")
     if not isinstance(unit_roundoff, float | np.floating) or not 0 < unit_roundoff < 1:

@@ -60,7 +60,10 @@ def dot_condition(a: ArrayLike, b: ArrayLike) -> float:
         >>> sf.theory.dot_condition([1.0, 2.0], [3.0, 4.0]), sf.theory.dot_condition([1.0, 2.0], [3.0, -1.0])
         (1.0, 5.0)
     """
-    return float(matvec_condition(_check_vector(a, "a")[np.newaxis], _check_vector(b, "b"))[0])
+    first, second = _check_vector(a, "a"), _check_vector(b, "b")
+    if len(first) != len(second):
+        raise ValueError(f"a and b must be vectors of equal length, got lengths {len(first)} and {len(second)}.")
+    return float(matvec_condition(first[np.newaxis], second)[0])
 
 
 @in_usual_environment
@@ -134,7 +137,10 @@ def growth_factor(A: ArrayLike, factors: Any) -> float:
     if matrix.ndim != 2 or not matrix.any():
         raise ValueError(f"A must be a matrix that is not zero, got shape {matrix.shape}.")
     if not isinstance(factors, tuple | list) or len(factors) != 3:
-        raise ValueError(f"factors must be a triple (permutation, lower, upper), got {factors!r}.")
+        content = f"a {type(factors).__name__}" if isinstance(factors, tuple | list) else repr(factors)
+        raise ValueError(
+            f"factors must be a triple (permutation, lower, upper), as simfloat.linalg.lu returns it, got {content}."
+        )
     permutation, lower, upper = factors
     lower, upper = np.asarray(lower, np.float64), np.asarray(upper, np.float64)
     rest = matrix[permutation]

@@ -211,7 +211,8 @@ def measure_errors(
         A float64 array (samples, lengths).
 
     Raises:
-        ValueError: if a length or `samples` is not a positive integer; if the accumulator has no format.
+        ValueError: if a length or `samples` is not a positive integer; if the accumulator has no format; if `data` is
+            not a function.
 
     Examples:
         >>> errors = sf.theory.measure_errors(sf.FP16, [10, 1000])
@@ -222,6 +223,14 @@ def measure_errors(
     if order.result is None:
         raise ValueError(f"accumulate must have a format, to which it rounds; {order} has none.")
     check_count("samples", samples)
+    if not np.iterable(lengths) or isinstance(lengths, str):
+        raise ValueError(f"lengths must be a sequence of numbers of terms, such as [10, 1000]; got {lengths!r}.")
+    lengths = list(lengths)
+    if not callable(data):
+        raise ValueError(
+            f"data must be a function data(samples, n, rng) that returns two arrays (samples, n), such as "
+            f"simfloat.theory.uniform_operands; got {data!r}."
+        )
     rng, stream = np.random.default_rng(seed), BitStream(seed)
     format = order.result if inputs is None else as_format(inputs)
     errors = np.empty((samples, len(lengths)))

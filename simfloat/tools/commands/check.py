@@ -50,9 +50,12 @@ def run(options: argparse.Namespace) -> int:
     """Compare the file; return 1 if a line differs or cases are missing, and 2 if the file is invalid."""
     try:
         return _compare(options.vectors, options.unit)
-    except (OSError, ValueError) as error:
-        print(f"simfloat: {error}", file=sys.stderr)
-        return 2
+    except OSError as error:
+        message = f"{error.filename}: {error.strerror}."
+    except ValueError as error:
+        message = str(error)
+    print(f"simfloat: {message}", file=sys.stderr)
+    return 2
 
 
 def _compare(path: Path, unit: Unit | None) -> int:

@@ -155,8 +155,8 @@ class Operands(NamedTuple):
         In rows 3 of 8, the exact result is as near as possible to a number halfway between two neighbours, or to a
         neighbour, but not equal to it. In rows 4 it is a tie, if ties exist. In rows 5 it is near the overflow
         threshold or near the smallest numbers. In rows 6 the operands cancel, or the result is exact. In rows 7 an
-        operand is subnormal, or zero in a format without subnormal numbers. The operands of a conversion are near
-        numbers of the result in rows 0 and 1, too.
+        operand is subnormal, or zero in a format without subnormal numbers. Most operands of a conversion are near
+        numbers of the result in rows 0 and 1, and near subnormal numbers of the result in rows 2.
         """
         signature = self.case.signature
         name = signature.operation if signature else self.case.operation
@@ -166,7 +166,8 @@ class Operands(NamedTuple):
             self._relate_pairs(name, operands)
             return
         if name in LAST or name in TO_INTEGERS:
-            is_near = (rows % FAMILIES >= 3) & (rows % FAMILIES <= 6) | (rows % FAMILIES < 2) & (name in CONVERSIONS)
+            family, is_other = rows % FAMILIES, (rows // FAMILIES % 4 > 0) & (name in CONVERSIONS)
+            is_near = (family >= 3) & (family <= 6) | (family < 3) & is_other
             for block in np.array_split(np.flatnonzero(is_near), -(-self.cases // ROWS_AT_ONCE)):
                 for operand, values in zip(operands, self._solve(name, block, draw), strict=True):
                     operand[block] = values
@@ -176,6 +177,10 @@ class Operands(NamedTuple):
                 parts = np.fmod(np.abs(np.nan_to_num(operands[place][small], posinf=0.0)), 1.0)
                 multiples = np.maximum(np.round(np.ldexp(parts, kind.mantissa_bits)), 1.0) * kind.subnormals
                 operands[place][small] = _as_numbers(multiples * kind.smallest_subnormal, kind)
+        of_first = self.case.kinds[0]
+        if name in CONVERSIONS and isinstance(of_first, sf.Format):  # all special values, in turn
+            edges, at = _edges(of_first), rows[rows % (2 * FAMILIES) == 2 * FAMILIES - 1]
+            operands[0][at] = edges[at // (2 * FAMILIES) % edges.size]
 
     def _relate_pairs(self, name: str, operands: list[NDArray[Any]]) -> None:
         """Let two operands be equal or neighbours; for a remainder, let their quotient be halfway between integers."""
@@ -232,7 +237,7 @@ class Operands(NamedTuple):
         away = np.where((away == 0) & (family != 4) | np.isnan(away), np.inf, away)
         # float64 cannot represent the boundaries of its own roundings.
         is_free = (
-            (family == 6) | (family < 2) | ((family == 4) & (operation == "multiply")) | (precision > MOST_PRECISION)
+            (family == 6) | (family < 3) | ((family == 4) & (operation == "multiply")) | (precision > MOST_PRECISION)
         )
         best = np.where(is_free, turn % CANDIDATES, np.argmin(away, axis=1)[:, np.newaxis])
         return [np.take_along_axis(x, best, axis=1)[:, 0] for x in (*candidates, last)]
@@ -285,13 +290,16 @@ def _boundaries(
     below[~np.isfinite(below)] = 1.0
     signs = np.where(np.signbit(below), -1.0, 1.0)
     ends = [0.0 if format.has_zero else format.smallest_subnormal, format.smallest_normal, format.max]
+    if format.mantissa_bits:
+        multiples = (words[1] % (1 << min(format.mantissa_bits, 30))).astype(np.float64)
+        below = np.where(family == 2, signs * multiples * format.smallest_subnormal, below)
     is_end = family == 5
     below[is_end] = (signs * np.array(ends)[turn % 3])[is_end]
     part = signs * sf.ulp(below, format).astype(np.float64) / 2
     # A result just below the smallest normal number may be tiny only before its rounding.
     is_number = is_end & (turn % 3 == 1) | ((family == 3) & (turn % 4 == 3)) | (family == 6)
     part = np.where(is_number & (below != 0), 0.0, part)
-    return below, np.where(family < 2, part * (words[0] % 33 - 16) / 4, part)
+    return below, np.where(family < 3, part * (words[0] % 33 - 16) / 4, part)
 
 
 def _integer_boundaries(

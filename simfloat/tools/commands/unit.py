@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 import simfloat as sf
 from simfloat.common import did_you_mean, is_integer
 from simfloat.policy.text import parse, quotes_missing, to_toml
-from simfloat.sums.test_vectors import DOT, Case, case_of, write_vectors
+from simfloat.sums.test_vectors import DOT, OPERATIONS, Case, case_of, write_vectors
 from simfloat.tools.commands.operands import Operands
 
 #: The keys of a description, and their meanings; the table of the cookbook contains them.
@@ -147,7 +147,11 @@ def read_unit(path: str) -> Unit:
     except tomllib.TOMLDecodeError as error:
         advice = quotes_missing(text, error)
         raise ValueError(f"{path}: {error}{'.' if advice else ''}{advice}") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ValueError(f'{path} is not a text in UTF-8. A description looks like operation = "add".') from None
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
@@ -171,8 +175,14 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
             )
         description["format"] = f"({', '.join(pair)})"
     accumulate, format = description.get("accumulate"), description.get("format")
+    operation = description["operation"]
+    if operation in ("round", DOT, *OPERATIONS) and format is None:
+        raise ValueError(
+            f'The unit needs the format of {operation!r}: write format = "FP16", or a name of TestFloat, such as '
+            'operation = "f16_add".'
+        )
     case = case_of(
-        description["operation"],
+        operation,
         parse(format) if isinstance(format, str) and format.startswith(("(", "p3109(")) else format,
         description.get("rounding"),
         description.get("output"),
