@@ -56,6 +56,7 @@ AGAIN: tuple[Callable[[], Remade | tuple[Remade, ...]], ...] = (
     trainings.images,
     blocks.gains,
     attention.trained_rows,
+    attention.kernels,
     blocks.fp4,
     eight_bits.significant_bits,
     rules.batch_norm_sums,

@@ -1,4 +1,4 @@
-"""Findings on attention: rows of a trained GPT, and rotary positions in PyTorch's own bfloat16."""
+"""Findings on attention: rows and kernels of a trained GPT, and rotary positions in PyTorch's own bfloat16."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.independent import casts
 from experiments.independent.narrow import Array, Remade, lies_between, ratio_above, seeds, to_nearest
 
 #: Significant bits of BF16, and letters of a context.
@@ -107,10 +108,25 @@ def trained_rows() -> tuple[Remade, Remade]:
 
 def trained_heads(seed: int) -> list[Array]:
     """Return query, key and value in BF16 (examples, heads, letters, 16) of a block that was trained in float32."""
+    weights, held_out = trained_block(seed)
+    return [part.detach().bfloat16().double().numpy() for part in project(weights, held_out)[1]]
+
+
+def project(weights: dict[str, Any], x: Any) -> tuple[Any, list[Any]]:
+    """Return the embedded letters, and query, key and value by heads."""
+    from torch.nn.functional import layer_norm
+
+    hidden = weights["token"][x] + weights["place"]
+    parts = (layer_norm(hidden, (32,)) @ weights["qkv"]).chunk(3, -1)
+    return hidden, [part.unflatten(-1, (2, 16)).transpose(1, 2) for part in parts]
+
+
+def trained_block(seed: int, pieces: int = 16, apart: int = 1000) -> tuple[dict[str, Any], Any]:
+    """Train a GPT of one block in float32; return its weights, and held-out pieces of text some letters apart."""
     import pydoc_data.topics
 
     import torch
-    from torch.nn.functional import cross_entropy, layer_norm, scaled_dot_product_attention
+    from torch.nn.functional import cross_entropy, gelu, layer_norm, scaled_dot_product_attention
 
     torch.set_num_threads(1)  # these products are too small for threads
     generator = torch.Generator().manual_seed(seed)
@@ -123,17 +139,12 @@ def trained_heads(seed: int) -> list[Array]:
         name: (0.05 * torch.randn(shape, generator=generator)).requires_grad_() for name, shape in shapes.items()
     }
 
-    def project(x: Any) -> Any:
-        hidden = weights["token"][x] + weights["place"]
-        parts = (layer_norm(hidden, (32,)) @ weights["qkv"]).chunk(3, -1)
-        return hidden, [part.unflatten(-1, (2, 16)).transpose(1, 2) for part in parts]
-
     def logits(x: Any) -> Any:
-        hidden, parts = project(x)
+        hidden, parts = project(weights, x)
         query, key, value = parts
         mixed = scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2).flatten(2)
         hidden = hidden + mixed @ weights["out"]
-        hidden = hidden + torch.nn.functional.gelu(layer_norm(hidden, (32,)) @ weights["up"]) @ weights["down"]
+        hidden = hidden + gelu(layer_norm(hidden, (32,)) @ weights["up"]) @ weights["down"]
         return layer_norm(hidden, (32,)) @ weights["token"].T
 
     optimizer = torch.optim.Adam(weights.values(), lr=3e-3)
@@ -143,5 +154,53 @@ def trained_heads(seed: int) -> list[Array]:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    starts = 180_000 + torch.arange(16)[:, None] * 1000 + torch.arange(CONTEXT)
-    return [part.detach().bfloat16().double().numpy() for part in project(tokens[starts])[1]]
+    return weights, tokens[180_000 + torch.arange(pieces)[:, None] * apart + torch.arange(CONTEXT)]
+
+
+def kernels() -> tuple[Remade, Remade]:
+    """Compute logits of one model with sums in parts of 16, 8 or 4 products, in BF16, in FP16 and in float32."""
+    divergences: dict[str, list[float]] = {"bf16": [], "fp16": [], "float32": []}
+    for seed in seeds(10):
+        weights, held_out = trained_block(seed, pieces=300, apart=CONTEXT)
+        for name, to, stored in (
+            ("bf16", casts.bf16, casts.bf16),
+            ("fp16", casts.fp16, casts.fp16),
+            ("float32", casts.exact, casts.bf16),
+        ):
+            rounded = {key: stored(weight.detach()) for key, weight in weights.items()}
+            first, *others = (log_shares(rounded, held_out, to, terms) for terms in (16, 8, 4))
+            pairs = [float((first.exp() * (first - other)).sum(-1).mean()) for other in others]
+            divergences[name].append(float(np.mean(pairs)))
+    ratios = {name: np.divide(divergences["bf16"], divergences[name]) for name in ("fp16", "float32")}
+    claims = {"fp16": "FP16: kernels diverge far less", "float32": "LayerCast: kernels diverge far less"}
+    fp16, wide = (
+        Remade("kernel-orders", claim, f"BF16's divergence is {np.mean(ratios[name]):.3g} times", verdict)
+        for name, claim in claims.items()
+        for verdict in [ratio_above(divergences["bf16"], divergences[name], 10)]
+    )
+    return fp16, wide
+
+
+def log_shares(weights: dict[str, Any], x: Any, to: casts.Rounding, terms: int) -> Any:
+    """Return logarithms of probabilities in float64; products are added in parts, and every result is rounded."""
+    import torch
+    from torch.nn.functional import gelu, layer_norm
+
+    def product(a: Any, b: Any) -> Any:
+        total: Any = 0.0
+        for start in range(0, a.shape[-1], terms):
+            total = total + a[..., start : start + terms] @ b[..., start : start + terms, :]
+        return to(total)
+
+    def norm(x: Any) -> Any:
+        return to(layer_norm(x, (32,)))
+
+    hidden = to(weights["token"][x] + weights["place"])
+    parts = product(norm(hidden), weights["qkv"]).chunk(3, -1)
+    query, key, value = (part.unflatten(-1, (2, 16)).transpose(1, 2) for part in parts)
+    scores = product(query, key.transpose(-1, -2)) / 4
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    shares = to(scores.masked_fill(later, -torch.inf).softmax(-1))
+    hidden = to(hidden + product(product(shares, value).transpose(1, 2).flatten(2), weights["out"]))
+    hidden = to(hidden + product(to(gelu(product(norm(hidden), weights["up"]))), weights["down"]))
+    return product(norm(hidden), weights["token"].T).double().log_softmax(-1)

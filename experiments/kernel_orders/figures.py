@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.experiment import drawn_as
+from experiments.flash_attention.figures import one_scale
 from experiments.kernel_orders.findings import measured
 from experiments.kernel_orders.jobs import DEPTHS
 from experiments.kernel_orders.kernels import FORMS, policies
@@ -33,6 +34,7 @@ def draw_kernels(results: list[Result], path: Path) -> None:
             place.semilogy([number - 0.35, number + 0.35], [mean, mean], color="0.4", linewidth=1)
         place.set_xticks(range(len(FORMS)), [LABELS[form] for form in FORMS], fontsize=7)
         place.set_title(f"{depth} block{'s' * (depth > 1)}")
+    one_scale(axes)
     axes[0].set_ylabel("divergence (nats per letter)")
     bf16, fp16 = (float(np.mean(measured(results, form, "divergence"))) for form in ("BF16", "FP16"))
     add_title(figure, f"Kernels diverge by {bf16:.1e} nats per letter in BF16, and by {fp16:.1e} in FP16")

@@ -32,7 +32,8 @@ def measured(results: list[Result], form: str, key: str, depth: int = DEPTHS[-1]
 def ratio_text(values: NDArray[np.float64], reference: NDArray[np.float64]) -> str:
     """Return the mean ratio of two divergences as text."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return f"{spread(values / reference, 1)} times"
+        ratio = values / reference
+        return f"{np.mean(ratio):.2g} ± {np.std(ratio, ddof=1):.2g} times"
 
 
 @claim("{form}: kernels diverge far less than in BF16", f"divergence in BF16 / divergence > {FAR:g}")
