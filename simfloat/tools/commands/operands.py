@@ -192,10 +192,10 @@ class Operands(NamedTuple):
             rows = np.flatnonzero(is_near & np.isfinite(last))
             with np.errstate(over="ignore"):
                 dividends = _as_numbers(last[rows] * (rows // FAMILIES % 16 + 0.5), kind)
-            first[rows] = _moved(dividends, rows % 3 - 1, kind)
+            first[rows] = _neighbours(dividends, rows % 3 - 1, kind)
         else:
             rows = np.flatnonzero(is_near & np.isfinite(first))
-            last[rows] = _moved(first[rows], rows % 3 - 1, kind)
+            last[rows] = _neighbours(first[rows], rows % 3 - 1, kind)
 
     def _solve(self, name: str, rows: NDArray[np.int64], draw: int) -> list[NDArray[Any]]:
         """Return operands for rows: of several candidates those whose result is nearest to a boundary."""
@@ -218,7 +218,7 @@ class Operands(NamedTuple):
                 last[:, ::2] = part if operation == "add" else -part
                 candidates[0][:, ::2] = _as_numbers(below, of_others[0])
             if operation == "fma":  # the same, with a product as the part
-                candidates[1][:, ::2] = _moved(_as_numbers(part / candidates[0], of_others[1]), steps, of_others[1])[
+                candidates[1][:, ::2] = _neighbours(_as_numbers(part / candidates[0], of_others[1]), steps, of_others[1])[
                     :, ::2
                 ]
                 last[:, ::2] = below
@@ -229,7 +229,7 @@ class Operands(NamedTuple):
                 last = _as_numbers(below, of_last) + _as_numbers(part, of_last) + np.zeros((1, CANDIDATES), int)
             else:
                 last = _as_numbers(last, of_last)
-            last = _moved(last, steps, of_last)
+            last = _neighbours(last, steps, of_last)
             if operation == "multiply":
                 self._tie_products(candidates, last, family[:, 0] == 4, precision, words)
             away = np.abs(EXACT[operation](*candidates, last.astype(np.float64)) - boundary)
@@ -299,7 +299,7 @@ def _boundaries(
     # A result just below the smallest normal number may be tiny only before its rounding.
     is_number = is_end & (turn % 3 == 1) | ((family == 3) & (turn % 4 == 3)) | (family == 6)
     part = np.where(is_number & (below != 0), 0.0, part)
-    return below, np.where(family < 3, part * (words[0] % 33 - 16) / 4, part)
+    return below, np.where(family < 3, part * (words[0] % 17 - 8) / 2, part)
 
 
 def _integer_boundaries(
@@ -385,7 +385,7 @@ def _as_numbers(x: NDArray[Any], kind: Kind) -> NDArray[Any]:
     return sf.round(x if kind.signed else np.abs(x), kind, sf.nearest_even.saturating()).astype(np.float64)
 
 
-def _moved(x: NDArray[Any], steps: NDArray[np.int64], kind: Kind) -> NDArray[Any]:
+def _neighbours(x: NDArray[Any], steps: NDArray[np.int64], kind: Kind) -> NDArray[Any]:
     """Return the next larger numbers where `steps` is 1, and the next smaller ones where it is -1, if they exist."""
     if isinstance(kind, np.dtype):
         limits = np.iinfo(kind)
