@@ -255,9 +255,9 @@ def write_vectors(
     count = 3 if operation == DOT else signature.operands if signature else _operands_of(operation)
     least = count if signature else count + 1
     if not least <= len(operands_format_rounding) <= count + 2:
-        format_text = "" if signature else " a format,"
+        format_text = (" a, b and c," if operation == DOT else ",") + ("" if signature else " a format,")
         raise ValueError(
-            f"write_vectors takes a path, {operation!r}, its {count} operands,{format_text} and a rounding if you "
+            f"write_vectors takes a path, {operation!r}, its {count} operands{format_text} and a rounding if you "
             f"like; got {len(operands_format_rounding)} arguments behind {operation!r}."
         )
     operands, options = operands_format_rounding[:count], list(operands_format_rounding[count:])
