@@ -166,6 +166,16 @@ def test_a_function_whose_operands_autocast_converts_has_the_bits_of_fp32():
             assert torch.equal(found, function(torch.tensor(hidden.tolist()))), name
 
 
+def test_data_without_axes_are_in_fp32_beside_the_constants_of_a_formula():
+    x = torch.tensor(0.3)
+    for function in (F.hardsigmoid, F.hardswish, F.selu, F.softshrink):
+        results = []
+        for policy in ("amp-bf16", "fp32"):
+            with sf.torch.simulate(nn.Identity(), policy):
+                results.append(function(x))
+        assert torch.equal(*results), function
+
+
 def test_an_override_that_names_a_function_that_pytorch_composes_applies_to_its_steps():
     x, y = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0))
     wide = sf.policies["bf16-standard"].override(operation="l1_loss", activations=sf.FP32)
