@@ -33,7 +33,8 @@ def ratio_text(values: NDArray[np.float64], reference: NDArray[np.float64]) -> s
     """Return the mean ratio of two divergences as text."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = values / reference
-        return f"{np.mean(ratio):.2g} ± {np.std(ratio, ddof=1):.2g} times"
+        deviation = np.std(ratio, ddof=1) if len(ratio) > 1 else 0.0
+        return f"{np.mean(ratio):.2g} ± {deviation:.2g} times"
 
 
 @claim("{form}: kernels diverge far less than in BF16", f"divergence in BF16 / divergence > {FAR:g}")

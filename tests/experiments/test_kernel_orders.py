@@ -5,7 +5,7 @@ import pytest
 
 import simfloat as sf
 from experiments.kernel_orders.findings import findings
-from experiments.kernel_orders.jobs import DEPTHS, difference, run
+from experiments.kernel_orders.jobs import DEPTHS, difference
 from experiments.kernel_orders.kernels import FORMS, REFERENCE, orders, policies, units
 from simfloat.studies.verdicts import NOT_REPRODUCED, REPRODUCED
 
@@ -26,14 +26,6 @@ def test_each_form_has_four_kernels_that_add_in_other_orders():
         assert len({product.tobytes() for product in products}) == 4 and list(sums)[0] == REFERENCE
     assert [len(policies(form)) for form in FORMS] == [4] * 4
     assert sf.tensor_core("blackwell", sf.BF16).unit == sf.tensor_core("hopper", sf.BF16).unit, "B200 is left out"
-
-
-def test_a_job_has_a_row_for_each_form_and_each_kernel_but_the_reference():
-    rows = run({"seed": 0, "depth": 1, "tiny": True})["rows"]
-    assert [(row["form"], row["kernel"]) for row in rows] == [
-        (form, kernel) for form in FORMS for kernel in list(policies(form))[1:]
-    ]
-    assert all(row["loss"] > 0 and 0 <= row["divergence"] < 1e-3 and row["flipped"] == 0 for row in rows)
 
 
 def artificial(divergences):
