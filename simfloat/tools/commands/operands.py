@@ -218,9 +218,8 @@ class Operands(NamedTuple):
                 last[:, ::2] = part if operation == "add" else -part
                 candidates[0][:, ::2] = _as_numbers(below, of_others[0])
             if operation == "fma":  # the same, with a product as the part
-                candidates[1][:, ::2] = _neighbours(_as_numbers(part / candidates[0], of_others[1]), steps, of_others[1])[
-                    :, ::2
-                ]
+                b = _as_numbers(part / candidates[0], of_others[1])
+                candidates[1][:, ::2] = _neighbours(b, steps, of_others[1])[:, ::2]
                 last[:, ::2] = below
             if operation in ("add", "subtract", "fma"):  # operands that cancel
                 exact = EXACT["multiply"](*candidates) if operation == "fma" else candidates[0]
