@@ -49,23 +49,24 @@ def stored_hash(value: Any) -> int:
         return value._hash
 
 
+def state_of_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass, without the values that it has cached: the state for a pickle."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
 def hashed_once(cls: type[T]) -> type[T]:
     """Let a frozen dataclass compute its hash once, and skip the comparison of an object with itself.
 
     The hash is not pickled, because hashes of strings differ between processes.
     """
     equals: Any = cls.__eq__
-    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
 
     def __eq__(self: Any, other: object) -> bool:
         return self is other or equals(self, other)
 
-    def __getstate__(self: Any) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in names}
-
     cls.__hash__ = stored_hash  # type: ignore[method-assign, assignment]
     cls.__eq__ = __eq__  # type: ignore[method-assign]
-    cls.__getstate__ = __getstate__  # type: ignore[method-assign]
+    cls.__getstate__ = state_of_fields  # type: ignore[method-assign, assignment]
     return cls
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any, Literal
@@ -26,6 +26,7 @@ from simfloat.arithmetic.target import (
     check_precision,
     observer_in_force,
 )
+from simfloat.common import state_of_fields
 from simfloat.formats import FP32, Format, Rounding, as_format
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
@@ -51,6 +52,12 @@ class ArrayArithmetic:
     stream: Stream | None
     complex_products: ComplexProducts = "rounded"
     observer: Observer | None = None
+
+    __getstate__ = state_of_fields
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        # Older pickles contain cached values, too.
+        vars(self).update((field.name, state[field.name]) for field in fields(self) if field.name in state)
 
     @cached_property
     def dtype(self) -> Any:

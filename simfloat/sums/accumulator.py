@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.bit_stream import MOST_SHORT_BITS, Draw
 from simfloat.arithmetic.machines import CPU, Device
 from simfloat.arithmetic.operands import FloatType
-from simfloat.common import stored_hash
+from simfloat.common import state_of_fields, stored_hash
 from simfloat.formats import Format, Rounding
 from simfloat.sums.bounds import Bounds
 from simfloat.sums.operands import Problem
@@ -253,8 +253,7 @@ class Accumulator(ABC):
     # Engines are cached by accumulator, and a small sum takes no longer than hashing all options.
     __hash__ = stored_hash
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+    __getstate__ = state_of_fields
 
     def __repr__(self) -> str:
         return self._call(repr)
