@@ -32,7 +32,8 @@ class Compared(NamedTuple):
         low, high: its 95 % interval (Student's t).
         pairs: the number of pairs.
         word: the verdict.
-        p: the p value: the level at which the verdict would just be undecided.
+        p: the p value, the level at which the verdict would just be undecided; None if all pairs differ equally, as
+            they have no spread.
     """
 
     label: Any
@@ -42,7 +43,7 @@ class Compared(NamedTuple):
     high: float
     pairs: int
     word: str
-    p: float
+    p: float | None
 
 
 class PairedComparison(Sequence[Compared]):

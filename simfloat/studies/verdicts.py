@@ -193,7 +193,9 @@ def joint_test(values: NDArray, *, below: float) -> Outcome:
     chosen = {REPRODUCED: max(levels), NOT_REPRODUCED: min(levels)}.get(verdict, 1.0)
     highest = max(interval.high for interval in intervals)
     text = f"all intervals end below {highest:.3g}: t, jointly 95 % (Bonferroni, {times} times), n = {len(values)}"
-    return Outcome(verdict, text, min(1.0, times * chosen))
+    # A time at which all seeds agree has no level, so the test of all times has none.
+    has_level = not any(map(_is_constant, values.T))
+    return Outcome(verdict, text, min(1.0, times * chosen) if has_level else None)
 
 
 def every_test(exceptions: int, cases: int) -> Outcome:
@@ -286,9 +288,14 @@ def _limits(word: str, margin: float) -> tuple[float, ...]:
     return {EQUAL: (-margin, margin), WITHIN: (0.0, margin), WORSE: (0.0,), BETTER: (0.0,)}.get(word, ())
 
 
-def comparison_of(samples: NDArray, margin: float) -> tuple[str, float]:
-    """Return the verdict for differences (larger is worse) and its level; an infinite difference decides."""
+def comparison_of(samples: NDArray, margin: float) -> tuple[str, float | None]:
+    """Return the verdict for differences (larger is worse) and its level; an infinite difference decides.
+
+    Differences without spread have a verdict and no level.
+    """
     word = comparison_word(mean_interval(samples), margin)
+    if _is_constant(samples):
+        return word, None
     return word, max((mean_level(samples, limit) for limit in _limits(word, margin)), default=1.0)
 
 

@@ -129,6 +129,7 @@ def test_the_level_of_several_parts_counts_them_all():
 def test_a_limit_holds_at_all_times_if_every_joint_interval_ends_below_it(rng):
     small = rng.uniform(0.4, 0.5, (5, 40))
     assert joint_test(small, below=1).verdict == REPRODUCED
+    assert joint_test(np.hstack([small, np.zeros((len(small), 1))]), below=1)[::2] == (REPRODUCED, None)
     assert joint_test(np.hstack([small, small[:, :1] + 1]), below=1).verdict == NOT_REPRODUCED
     assert joint_test(np.hstack([small, small[:, :1] * 10 - 3.6]), below=1).verdict == INCONCLUSIVE
 

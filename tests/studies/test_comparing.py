@@ -30,6 +30,12 @@ def test_words_are_those_of_verdicts():
     assert found["lost"].mean == math.inf and str(found.discoveries).startswith("5 of 6 tested claims are decided")
 
 
+def test_pairs_without_spread_have_a_verdict_and_no_level():
+    found = sf.studies.compare(rows(fp32=np.ones(5), same=np.ones(5), twice=np.full(5, 2.0)))
+    assert [(row.word, row.p) for row in found] == [("equal", None), ("worse", None)]
+    assert str(found.discoveries) == "No claim was tested by statistics."
+
+
 def test_intervals_are_students():
     found = sf.studies.compare(TABLE)["near"]
     logs = np.log([1.01, 1.012, 1.011, 1.01, 1.009])
