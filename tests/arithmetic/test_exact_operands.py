@@ -75,6 +75,7 @@ def decimal_text(x):
 @pytest.mark.parametrize(
     "x, format, result",
     [("17.328679084777833", sf.FP32, 17.32868003845215), (2**60 + 2**36 + 1, sf.FP32, 2.0**60 + 2.0**37),
+     ("0x1p3", sf.FP16, 8.0), ("0X1F", sf.FP16, 31.0), ("-0x.8", sf.FP16, -0.5),
      ("0x8a4.d047p-140", sf.FP64, float.fromhex("0x8a4.d047p-140")), ("1/3", sf.FP32, float(np.float32(1 / 3))),
      (THIRD, sf.BF16, 0.333984375), (Decimal("0.1"), sf.FP16, 0.0999755859375), (10**400, sf.FP16, math.inf),
      ("-0", sf.FP16, -0.0), ("-inf", sf.FP16, -math.inf), ("nan", sf.E4M3, math.nan),
