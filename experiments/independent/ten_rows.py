@@ -1,4 +1,4 @@
-"""Rows of docs/claims.md, drawn at random, tested again on other seeds: `python -m experiments.independent.ten_rows`.
+"""Ten rows of docs/claims.md, drawn at random, on other seeds: `python -m experiments.independent.ten_rows`.
 
 It prints a line for each of the ten rows. docs/records/ten_rows.txt has these lines, and experiments/README.md compares
 them with the verdicts.
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from experiments.independent import casts, detector, scaling, trainings
 from experiments.independent.narrow import interval
 
-#: The first seed, and all formats in FP16.
+#: The first seed, and the formats of a training with all numbers in FP16.
 FIRST_SEED, FP16 = 31_000, casts.Formats(casts.fp16, casts.fp16, casts.fp16, casts.fp16)
 
 
@@ -25,8 +25,8 @@ def seeds(count: int) -> range:
     return range(FIRST_SEED, FIRST_SEED + count)
 
 
-def times(losses: ArrayLike, reference: ArrayLike) -> str:
-    """Return the geometric mean of ratios of losses, with its interval."""
+def mean_ratio(losses: ArrayLike, reference: ArrayLike) -> str:
+    """Return the geometric mean of the ratios of losses and its interval, as text."""
     logs = np.log(np.divide(losses, reference))
     low, high = np.exp(interval(logs))
     return f"{np.exp(logs.mean()):.3f} [{low:.3f}, {high:.3f}]"
@@ -42,13 +42,15 @@ def master_copy() -> str:
         return [trainings.train(seed, dtype, master, rate, momentum=0.9, steps=3000)[0] for seed in seeds(5)]
 
     wide = {rate: losses(torch.float32, False, rate) for rate in rates}
-    copied = {rate: np.exp(np.mean(np.log(np.divide(losses(torch.float16, True, rate), wide[rate])))) for rate in rates}
+    with_copy = {
+        rate: np.exp(np.mean(np.log(np.divide(losses(torch.float16, True, rate), wide[rate])))) for rate in rates
+    }
     best = min(rates, key=lambda rate: np.mean(wide[rate]))
-    narrow = {rate: times(losses(torch.float16, False, rate), wide[rate]) for rate in (rates[0], best)}
+    without_copy = {rate: mean_ratio(losses(torch.float16, False, rate), wide[rate]) for rate in (rates[0], best)}
     return (
-        f"an MLP at five rates from 2^-12 to 2^-3: {min(copied.values()):.3f} to {max(copied.values()):.3f} times "
-        f"FP32's loss. FP16 weights: {narrow[rates[0]]} times at 2^-12, {narrow[best]} at 2^{np.log2(best):.0f}, the "
-        "best rate of FP32"
+        f"an MLP at five rates from 2^-12 to 2^-3: {min(with_copy.values()):.3f} to {max(with_copy.values()):.3f} "
+        f"times FP32's loss. FP16 weights: {without_copy[rates[0]]} times at 2^-12, {without_copy[best]} at "
+        f"2^{np.log2(best):.0f}, the best rate of FP32"
     )
 
 
@@ -118,7 +120,8 @@ def automatic_scales() -> str:
         "LogNormal": scaling.LogNormal,
         "no scale at all": lambda: None,
     }
-    texts = [f"{name} {times([loss_under(seed, rule()) for seed in seeds(5)], wide)}" for name, rule in rules.items()]
+    losses = {name: [loss_under(seed, rule()) for seed in seeds(5)] for name, rule in rules.items()}
+    texts = [f"{name} {mean_ratio(values, wide)}" for name, values in losses.items()]
     return f"an MLP: {', '.join(texts)} times FP32's loss"
 
 
@@ -147,7 +150,7 @@ def powers_of_two() -> str:
 def batches() -> str:
     """Train an autoencoder in FP16 without a scale, in large and in small batches."""
     large, small = (
-        times(*([scaling.autoencoder(seed, narrow, batch) for seed in seeds(5)] for narrow in (True, False)))
+        mean_ratio(*([scaling.autoencoder(seed, narrow, batch) for seed in seeds(5)] for narrow in (True, False)))
         for batch in (256, 16)
     )
     return f"an autoencoder without a scale: {large} times FP32's loss in batches of 256, {small} in batches of 16"
@@ -157,7 +160,7 @@ def skipped_steps() -> str:
     """Train an MLP under dynamic scales that skip few and many steps."""
     wide = [scaling.held_out_loss(seed, None) for seed in seeds(10)]
     few, from_above, many = (
-        times([scaling.held_out_loss(seed, n, 2.0**exponent) for seed in seeds(10)], wide)
+        mean_ratio([scaling.held_out_loss(seed, n, 2.0**exponent) for seed in seeds(10)], wide)
         for n, exponent in ((2000, 16), (2000, 24), (6, 16))
     )
     return f"an MLP, N = 2000: {few} from 2^16, {from_above} from 2^24; N = 6: {many}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.experiment import drawn_as
 from experiments.flash_attention.figures import one_scale
-from experiments.kernel_orders.findings import measured
+from experiments.kernel_orders.findings import mean_over_kernels
 from experiments.kernel_orders.jobs import DEPTHS
 from experiments.kernel_orders.kernels import FORMS, policies
 from experiments.measurement import over_seeds
@@ -30,12 +30,12 @@ def draw_kernels(results: list[Result], path: Path) -> None:
                 values = over_seeds(results, "divergence", form=form, kernel=kernel, depth=depth)
                 at = np.full(len(values), number + 0.2 * (shift - 1))
                 place.semilogy(at, values, "osD"[shift], color=f"C{shift}", markersize=3.5, fillstyle="none")
-            mean = float(np.mean(measured(results, form, "divergence", depth)))
+            mean = float(np.mean(mean_over_kernels(results, form, "divergence", depth)))
             place.semilogy([number - 0.35, number + 0.35], [mean, mean], color="0.4", linewidth=1)
         place.set_xticks(range(len(FORMS)), [LABELS[form] for form in FORMS], fontsize=7)
         place.set_title(f"{depth} block{'s' * (depth > 1)}")
     one_scale(axes)
     axes[0].set_ylabel("divergence (nats per letter)")
-    bf16, fp16 = (float(np.mean(measured(results, form, "divergence"))) for form in ("BF16", "FP16"))
+    bf16, fp16 = (float(np.mean(mean_over_kernels(results, form, "divergence"))) for form in ("BF16", "FP16"))
     add_title(figure, f"Kernels diverge by {bf16:.1e} nats per letter in BF16, and by {fp16:.1e} in FP16")
     save_figure(figure, path)

@@ -44,7 +44,7 @@ def run(job: Job) -> Result:
     pieces = np.lib.stride_tricks.sliding_window_view(turned(text, job["seed"]), size.context + 1)
     train, test = np.split(pieces, [9 * len(pieces) // 10])
     held_out = test[size.context :: len(test) // size.pieces][: size.pieces]
-    model = trained(train, count, job)
+    model = train_model(train, count, job)
     rows: list[dict[str, Any]] = []
     for form in FORMS:
         kernels = policies(form)
@@ -57,8 +57,8 @@ def run(job: Job) -> Result:
     return {**job, "rows": rows}
 
 
-def trained(train: NDArray[np.int64], count: int, job: Job) -> GPT:
-    """Return a model that was trained in FP32."""
+def train_model(train: NDArray[np.int64], count: int, job: Job) -> GPT:
+    """Train a model in FP32, and return it."""
     size = SIZES[job["tiny"]]
     model = GPT(count, size.context, size.width, job["depth"], HEADS, seed=job["seed"])
     optimizer, rng = sf.optim.Adam(model.parameters(), lr=RATE), np.random.default_rng([job["seed"], 1])
@@ -81,7 +81,7 @@ def log_shares(model: GPT, tokens: NDArray[np.int64], policy: sf.Policy) -> NDAr
 def difference(reference: NDArray[np.float64], other: NDArray[np.float64]) -> dict[str, float]:
     """Return the mean divergence of probabilities (nats per letter), and the share of greedy letters that differ."""
     ratio = reference - other
-    # The sum of p log(p / q) is the sum of p (q / p - 1 + log(p / q)), whose terms are small if p and q are close.
+    # The sum of p log(p / q) is the sum of p (q / p - 1 + log(p / q)). These terms are small if p and q are close.
     divergence = (np.exp(reference) * (np.expm1(-ratio) + ratio)).sum(axis=-1)
     flipped = reference.argmax(axis=-1) != other.argmax(axis=-1)
     return {"divergence": float(divergence.mean()), "flipped": float(flipped.mean())}

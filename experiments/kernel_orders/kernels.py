@@ -13,7 +13,7 @@ FORMS = ("BF16", "FP32 head", "FP16", "LayerCast")
 
 
 def units(operands: sf.Format) -> dict[str, Accumulator]:
-    """Return sums of Hopper's tensor core; the same in parts; of Ampere's; and of a processor without such a unit."""
+    """Return the accumulators: Hopper's tensor core, the same in parts, Ampere's tensor core, and FP32 additions."""
     hopper = sf.tensor_core("hopper", operands)
     return {
         REFERENCE: hopper,
@@ -24,7 +24,7 @@ def units(operands: sf.Format) -> dict[str, Accumulator]:
 
 
 def orders() -> dict[str, Accumulator]:
-    """Return sums in FP32: blocks of 32; of 64, as for TF32; lanes, as for a product with one row; one chain."""
+    """Return accumulators in FP32: blocks of 32, blocks of 64 as for TF32, lanes as for one row, and one chain."""
     return {
         REFERENCE: sf.blocked(32, sf.FP32, sf.FP32),
         "split": sf.blocked(64, sf.FP32, sf.FP32),

@@ -84,7 +84,7 @@ def unpack(
         array([1, 2, 3], dtype=uint8)
         >>> sf.unpack(np.array([0x54321], np.uint32), 4, 5)
         array([1, 2, 3, 4, 5], dtype=uint8)
-        >>> words = np.array([0x54321, 0x98765], np.uint32)  # a word is a row
+        >>> words = np.array([0x54321, 0x98765], np.uint32)  # a row for each word
         >>> sf.unpack(words[:, np.newaxis], 4, 5)
         array([[1, 2, 3, 4, 5],
                [5, 6, 7, 8, 9]], dtype=uint8)

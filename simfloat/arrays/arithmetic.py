@@ -56,7 +56,7 @@ class ArrayArithmetic:
     __getstate__ = state_of_fields
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        # Older pickles contain cached values, too.
+        # Pickles of older versions also contain cached values.
         vars(self).update((field.name, state[field.name]) for field in fields(self) if field.name in state)
 
     @cached_property

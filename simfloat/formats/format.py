@@ -173,7 +173,7 @@ class Format:
     name: str | None = field(default=None, compare=False)
 
     def __new__(cls, *widths: Any, **options: Any) -> Format:
-        """Make a format. More than two widths raise ValueError, and other options TypeError."""
+        """Make a format. More than two widths raise ValueError, and unknown options TypeError."""
         if len(widths) > 2:
             raise ValueError(
                 f"Format takes the widths of exponent and mantissa, and options by name, such as bias={widths[2]!r}; "

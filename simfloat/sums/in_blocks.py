@@ -95,7 +95,7 @@ def sum_blocks(
     if rounding is not None and format == order.result:
         refuse_rounding(order, as_rounding(rounding))
 
-    if flags:  # the same options are rejected, and with the same messages, as in a sum
+    if flags:  # reject the options that a sum with flags rejects, with the same messages
         sum([], accumulate=order, inputs=inputs, output=format, rounding=rounding, stream=stream, flags=True)
     raised = np.zeros((), np.uint8)
 
@@ -145,7 +145,8 @@ def _sum_side_by_side(
     """Return the sums and their flags of a deterministic accumulator, in fewer calls of operations.
 
     The steps of a sum with flags are operations on arrays, with an element for each sum. A long sum is therefore cut
-    into pieces of about as many terms as there are pieces. Fast sums without flags provide their start values.
+    into pieces, about as many as a piece has terms. Fast sums without flags compute the start values of the pieces. A
+    pairwise sum is computed level by level.
     """
     options["accumulate"] = accumulate
     numbers = np.moveaxis(numbers, axis, 0)
@@ -323,7 +324,7 @@ class _ExactSum(_PartialSum):
     def __init__(self, *options: Any) -> None:
         super().__init__(*options)
         self.units, self.special = 0, 0.0
-        self.has_nan = False  # among the terms
+        self.has_nan = False  # whether a term is NaN
 
     def add_whole(self, numbers: NDArray) -> None:
         x = np.asarray(numbers if self.inputs is None else round_numbers(numbers, self.inputs), np.float64)

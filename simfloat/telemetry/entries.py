@@ -196,9 +196,9 @@ Entries = list[tuple[Key, NDArray[np.int64]]]
 
 
 def count_table(entries: Entries, query: Query, kind: str | None = None) -> Table:
-    """Return a table with a header and a line for each entry that matches, and of which the count of `kind` is not 0.
+    """Return a table with a header and a line for each entry that matches the query.
 
-    Names are left-aligned, counts right-aligned.
+    If there is a `kind`, entries without such events have no line. Names are left-aligned, counts right-aligned.
     """
     kinds = _count_names(entries)
     rows = [(*Key._fields, *kinds)]

@@ -37,7 +37,8 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rn
 #: The means, which are on no list of autocast; other functions with an argument `dtype` are on the list of FP32.
 MEANS = ("mean", "nanmean")
 
-#: The functions on lists of policies that PyTorch composes of others, or that are movements.
+#: The functions on lists of policies that are not operations of PyTorch: it composes them of others, and calls another
+#: operation for each mode of `interpolate`.
 LISTED = (
     *((torch.nn.functional, name) for name in (*COMPOSED, "interpolate")),
     (torch, "cosine_similarity"),
@@ -175,9 +176,9 @@ def round_state(run: OpenRun, x: torch.Tensor) -> torch.Tensor:
 
 
 def listed_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function that PyTorch composes of others: if the policy names it, it is a composite.
+    """Wrap a function of `LISTED`. If the policy names a function that PyTorch composes, it is a composite.
 
-    If it is on a list of FP32, its operands in 16 bits are upcast, as autocast does.
+    If the function is on a list of FP32, its operands in 16 bits are converted to FP32, as autocast does.
     """
     name = function.__name__
 

@@ -110,7 +110,8 @@ class RuleCall(Elementwise):
         if isinstance(phase, ParameterPhase) or isinstance(phase, Backward) and not phase.is_fused or self._has_steps:
             return self.begin()
         if not isinstance(phase, Backward):
-            # Without axes, the format of data would be as wide as that of the constants of the formula.
+            # If no operand has axes, the constants of the formula would decide its format. So data have the format of
+            # their dtype.
             has_axes = any(x.ndim for x in self.operands)
             formats = (tag_of(x).format if has_axes else stored_format(x) for x in self.operands)
             operand_formats = zip(arrays, formats, strict=True)

@@ -191,11 +191,8 @@ def test_the_cases_of_an_operation_find_wrong_roundings(operation, tmp_path):
         if operation == "fma":
             unfused = sf.add(sf.multiply(*operands[:2], format), operands[2], format)
             assert np.count_nonzero((unfused != result) & ~np.isnan(result)) >= 20
-        if operation in (
-            "multiply",
-            "fma",
-            "round",
-        ):  # others have no inexact result just below the smallest normal number
+        # Other operations have no inexact result just below the smallest normal number.
+        if operation in ("multiply", "fma", "round"):
             eager = replace(format, tininess="before_rounding", name=None)
             assert count_differences(case, operands, kinds=(*case.kinds[:-1], eager))[1] >= 1, format
         if operation != "sqrt":

@@ -143,10 +143,10 @@ def permuted_chains(evidence: Evidence, tree: Tree) -> Iterator[PermutedCandidat
 
 def _all_accumulators(evidence: Evidence, tree: Tree | None) -> Iterator[Accumulator]:
     terms, readings = (0, []) if tree is None else (tree.terms, list(readings_of(tree)))
-    runs = [reading for reading in readings if isinstance(reading, Runs | Strided)]
-    runs.sort(key=lambda reading: (depth_of(reading), not evidence.changes_only_at(reading.part_size(terms))))
+    partitions = [reading for reading in readings if isinstance(reading, Runs | Strided)]
+    partitions.sort(key=lambda reading: (depth_of(reading), not evidence.changes_only_at(reading.part_size(terms))))
     for reading in readings:
-        if reading in runs:
+        if reading in partitions:
             continue
         yield from _accumulators(evidence, reading, terms)
     if terms <= 2:  # with more products, exact sums show no order
@@ -155,7 +155,7 @@ def _all_accumulators(evidence: Evidence, tree: Tree | None) -> Iterator[Accumul
     if tree is None and evidence.alignment is not None and evidence.alignment.rounding == to_odd:
         for together in range(2, MOST_AT_ONCE + 1):
             yield from _fused(evidence, together)
-    for reading in runs:
+    for reading in partitions:
         yield from _accumulators(evidence, reading, terms)
 
 

@@ -105,15 +105,17 @@ def _cancels(box: BlackBox, large: float) -> bool:
 def _scale_probe(box: BlackBox, span: ProductRange, large: float, sign: float, strides: range) -> Probe:
     """Scale a one to be as large as possible, so that all ones together are still lost when they are added to M.
 
-    The triples of positions should show the most bits that any addition keeps. Triples seldom lie in one of many lanes:
-    `strides` adds triples with two positions in one lane. They take many calls.
+    The triples of positions should show the largest number of bits that an addition has. If there are many lanes,
+    random triples seldom have two positions in one lane. So triples with two such positions are added for each number
+    of lanes in `strides`. They take many calls.
     """
     rng = random.Random(0)
     places = range(box.terms)
     # The last part may be added with more bits than all parts before it.
     triples = [[0, 1, 2], [0, box.terms // 2, box.terms - 1], [*range(box.terms - 3, box.terms)]]
     triples += [rng.sample(places, 3) for _ in range(SAMPLES)]
-    # If a lane has only two products, -M is in the lane that is added to it first: the next one, or half a stride away.
+    # If a lane has only two products, -M is in the lane that is added to it first: the next lane, or the lane that is
+    # half a stride away.
     for stride in strides:
         thirds = {2 * stride, 1, stride // 2} - {stride}
         triples += [[0, stride, third] for third in sorted(thirds) if third < box.terms]
@@ -371,7 +373,8 @@ class Evidence(NamedTuple):
     def changes_only_at(self, size: int) -> bool:
         """True if additions are of one kind in sums of fewer than `size` products, and of one kind in longer sums.
 
-        The last addition of a run may look like one of the sums of runs, which may round the sum of a run again.
+        Sums of exactly `size` products do not count. Such a sum of a run may be rounded again when it is added to other
+        runs, so its last addition may look like one of the additions of runs.
         """
         shorter = {step for products, step in self.steps if products < size}
         longer = {step for products, step in self.steps if products > size}

@@ -1,7 +1,7 @@
-"""Operands that test a unit: random numbers, edge cases, and operands whose results are near a rounding boundary.
+"""Operands that test a unit: random numbers, edge cases, and operands with results near a rounding boundary.
 
-A wrong rounding shows only if the exact result is a tie, or near one. Random operands have such results rarely. So a
-boundary of the rounding is drawn first, and then operands whose exact result is this boundary, or near it.
+A wrong rounding shows only if the exact result is a tie, or near one. Random operands rarely have such results. So a
+boundary of the rounding is drawn first, and then operands with this boundary as their exact result, or nearly so.
 """
 
 from __future__ import annotations
@@ -17,37 +17,42 @@ from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.arithmetic.testfloat import COMPARISONS, SIMFLOAT_NAMES, Kind
 from simfloat.sums.test_vectors import DOT, Case
 
-#: Far larger products that cancel: their largest exponent, so that sums in FP16 do not overflow, and the number of
-#: differences between their exponent and that of the other products.
-LARGEST_EXPONENT, GAPS = 13, 32
+#: The largest exponent of far larger products that cancel. It is so small that sums in FP16 do not overflow.
+LARGEST_EXPONENT = 13
 
-#: The number of rows after which the kinds of operands of a single operation repeat, and the number of operands from
-#: which the ones with the result nearest to a boundary are taken.
-FAMILIES, CANDIDATES = 8, 16
+#: The number of differences between the exponents of far larger products and of the other products.
+GAPS = 32
 
-#: The number of rows whose candidates are computed at once, and the largest precision of results whose boundaries
-#: float64 can represent, with what is behind them.
-ROWS_AT_ONCE, MOST_PRECISION = 4096, 50
+#: Kinds of operands of a single operation: the number of a row modulo `FAMILIES`. `_relate_operands` describes them.
+#: Below `NEAR`, operands are random, except most operands of conversions.
+SUBNORMAL_RESULT, NEAR, TIE, END, CANCELLATION, SUBNORMAL_OPERAND, FAMILIES = 2, 3, 4, 5, 6, 7, 8
 
-#: The exact result of an operation, and the last operand for an exact result and the other operands. A conversion has
-#: the name "to" in TestFloat.
-EXACT: dict[str, Callable[..., Any]] = {
+#: The number of operands that are tried for a row, and the number of rows that are tried at once.
+CANDIDATES, ROWS_AT_ONCE = 16, 4096
+
+#: The largest precision of results for which float64 represents boundaries, and the distances of results from them.
+MOST_PRECISION = 50
+
+#: The exact result of an operation. TestFloat calls a conversion "to".
+EXACT_RESULT: dict[str, Callable[..., Any]] = {
     **{"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "sqrt": np.sqrt},
     **{"fma": lambda a, b, c: a * b + c, "round": lambda x: x, "to": lambda x: x},
 }
-LAST: dict[str, Callable[..., Any]] = {
+
+#: The last operand of an operation, from an exact result and the other operands.
+LAST_OPERAND: dict[str, Callable[..., Any]] = {
     **{"add": lambda t, a: t - a, "subtract": lambda t, a: a - t, "multiply": lambda t, a: t / a},
     **{"divide": lambda t, a: a / t, "sqrt": lambda t: t * t, "fma": lambda t, a, b: t - a * b},
     **{"round": lambda t: t, "to": lambda t: t},
 }
 
-#: Operations that round their only operand; and operations whose results are integers, also as numbers of a format.
+#: Operations that only round an operand; and operations that return integers in the format of the operand.
 CONVERSIONS = frozenset(("round", "to"))
 TO_INTEGERS = frozenset(("roundToInt", "rint", "floor", "ceil", "trunc"))
 
 
 class Operands(NamedTuple):
-    """The operands of the cases of an operation, which follow from a seed."""
+    """The operands of the cases of an operation; a seed determines them."""
 
     case: Case
     terms: int
@@ -55,20 +60,20 @@ class Operands(NamedTuple):
     seed: int
 
     def draw(self, number: int) -> list[NDArray[Any]]:
-        """Return the draw with a number: vectors, or for factors and scales of sums matrices with a row a case."""
+        """Return the operands of a draw: vectors, or matrices with a row for each case (factors and scales)."""
         operands = [self._operand(place, kind, number) for place, kind in enumerate(self.case.kinds[:-1])]
         if self.case.operation == DOT:
             self._relate_terms(operands, number)
         else:
             self._relate_operands(operands, number)
-        # Codes decide the sign of zero: some formats have no -0.
+        # Some formats have no -0: codes change it to +0.
         return [
             sf.decode(sf.encode(x, kind), kind).astype(np.float64) if isinstance(kind, sf.Format) else x
             for x, kind in zip(operands, self.case.kinds, strict=False)
         ]
 
     def _operand(self, place: int, kind: Kind, draw: int) -> NDArray[Any]:
-        """Return random numbers of a kind, half of them replaced by edge cases."""
+        """Return random numbers with edge cases: half of all numbers, or in a sixteenth of the rows of a sum."""
         is_factor = self.case.operation == DOT and place < 2
         is_scale = self.case.operation == DOT and 2 <= place < len(self.case.kinds) - 2
         columns = -(-self.terms // self.case.block) if is_scale else self.terms if is_factor else 1
@@ -85,8 +90,8 @@ class Operands(NamedTuple):
             if kind.special == "fixed_symmetric":  # the lowest code is not a number
                 codes[codes == 2 ** (kind.bits - 1)] = 0
             numbers = sf.decode(codes, kind).astype(np.float64)
-            if self.case.operation == DOT:  # infinities and NaN would be the only results
-                # The factors of every fifth row differ more.
+            if self.case.operation == DOT:  # random codes would give sums that are infinite or NaN
+                # The exponents of factors differ more in every fifth row.
                 reach = np.where(is_factor & (np.arange(size) // columns % 5 == 4), 12, 6)
                 exponents = (words[1] % (2 * reach)).astype(np.int64) - reach
                 numbers = _with_exponents(_random_significands(words[0], words[3]), exponents, kind)
@@ -102,9 +107,10 @@ class Operands(NamedTuple):
 
         In every second row the first product and another one cancel; in half of these rows, they are far larger than
         the other products. A third of the sums start from zero. Another third start from a number with all significant
-        bits of its format, whose exponent is near that of the largest product, or of the products that do not cancel.
-        The terms of every eleventh row are near the smallest normal number of the sums, or of b. In another eleventh
-        all terms have one sign, one exponent and the largest significands, so that their sum carries as far as it can.
+        bits of its format. Its exponent is near the exponent of the largest product, or of the products that do not
+        cancel. The terms of every eleventh row are near the smallest normal number of the sums, or of b. In another
+        eleventh all terms have one sign, one exponent and the largest significands, so their sum carries as far as
+        possible.
         """
         a, b, *scales, c = operands
         of_a, of_b, *_, of_c, _ = self.case.kinds
@@ -150,13 +156,17 @@ class Operands(NamedTuple):
             c[...] = 0.0
 
     def _relate_operands(self, operands: list[NDArray[Any]], draw: int) -> None:
-        """Replace five eighths of the rows by operands whose results are near a boundary of the rounding.
+        """Replace operands by ones that test the rounding. The family of a row is its number modulo `FAMILIES`.
 
-        In rows 3 of 8, the exact result is as near as possible to a number halfway between two neighbours, or to a
-        neighbour, but not equal to it. In rows 4 it is a tie, if ties exist. In rows 5 it is near the overflow
-        threshold or near the smallest numbers. In rows 6 the operands cancel, or the result is exact. In rows 7 an
-        operand is subnormal, or zero in a format without subnormal numbers. Most operands of a conversion are near
-        numbers of the result in rows 0 and 1, and near subnormal numbers of the result in rows 2.
+        * 0 to 2: in three quarters of these rows, the operand of a conversion is within two spacings of a number of the
+          result; in rows 2, this number is subnormal.
+        * `NEAR`: the exact result is near a number halfway between two neighbours, or near a neighbour.
+        * `TIE`: it is a tie, if a candidate has one.
+        * `END`: it is near the overflow threshold or near the smallest numbers.
+        * `CANCELLATION`: the operands cancel, or the result is exact or nearly exact.
+        * `SUBNORMAL_OPERAND`: an operand is subnormal, or zero in a format without subnormal numbers.
+
+        The operands of comparisons and remainders have other relations, and functions have only the last family.
         """
         signature = self.case.signature
         name = signature.operation if signature else self.case.operation
@@ -165,29 +175,29 @@ class Operands(NamedTuple):
         if name in COMPARISONS or name == "remainder":
             self._relate_pairs(name, operands)
             return
-        if name in LAST or name in TO_INTEGERS:
+        if name in LAST_OPERAND or name in TO_INTEGERS:
             family, is_other = rows % FAMILIES, (rows // FAMILIES % 4 > 0) & (name in CONVERSIONS)
-            is_near = (family >= 3) & (family <= 6) | (family < 3) & is_other
-            for block in np.array_split(np.flatnonzero(is_near), -(-self.cases // ROWS_AT_ONCE)):
+            has_boundary = (family >= NEAR) & (family <= CANCELLATION) | (family < NEAR) & is_other
+            for block in np.array_split(np.flatnonzero(has_boundary), -(-self.cases // ROWS_AT_ONCE)):
                 for operand, values in zip(operands, self._solve(name, block, draw), strict=True):
                     operand[block] = values
         for place, kind in enumerate(self.case.kinds[:-1]):
             if isinstance(kind, sf.Format) and kind.has_zero and not kind.is_fixed and kind.mantissa_bits:
-                small = rows[(rows % FAMILIES == 7) & (rows // FAMILIES % len(operands) == place)]
+                small = rows[(rows % FAMILIES == SUBNORMAL_OPERAND) & (rows // FAMILIES % len(operands) == place)]
                 parts = np.fmod(np.abs(np.nan_to_num(operands[place][small], posinf=0.0)), 1.0)
                 multiples = np.maximum(np.round(np.ldexp(parts, kind.mantissa_bits)), 1.0) * kind.subnormals
                 operands[place][small] = _as_numbers(multiples * kind.smallest_subnormal, kind)
         of_first = self.case.kinds[0]
-        if name in CONVERSIONS and isinstance(of_first, sf.Format):  # all special values, in turn
+        if name in CONVERSIONS and isinstance(of_first, sf.Format):  # all edge cases in turn
             edges, at = _edges(of_first), rows[rows % (2 * FAMILIES) == 2 * FAMILIES - 1]
             operands[0][at] = edges[at // (2 * FAMILIES) % edges.size]
 
     def _relate_pairs(self, name: str, operands: list[NDArray[Any]]) -> None:
-        """Let two operands be equal or neighbours; for a remainder, let their quotient be halfway between integers."""
+        """Let two operands be equal or neighbours; for a remainder, let their quotient be near n + 1/2."""
         first, last = operands
         kind = self.case.kinds[0]
         assert isinstance(kind, sf.Format)
-        is_near = np.arange(self.cases) % FAMILIES >= 3
+        is_near = np.arange(self.cases) % FAMILIES >= NEAR
         if name == "remainder":
             rows = np.flatnonzero(is_near & np.isfinite(last))
             with np.errstate(over="ignore"):
@@ -198,72 +208,88 @@ class Operands(NamedTuple):
             last[rows] = _neighbours(first[rows], rows % 3 - 1, kind)
 
     def _solve(self, name: str, rows: NDArray[np.int64], draw: int) -> list[NDArray[Any]]:
-        """Return operands for rows: of several candidates those whose result is nearest to a boundary."""
-        *of_others, of_last = self.case.kinds[:-1]
-        result = self.case.kinds[-1]
+        """Return operands for rows: for each row, the candidate with the result nearest to a boundary."""
+        of_last, result = self.case.kinds[-2:]
         to_integers = isinstance(result, np.dtype) or name in TO_INTEGERS
         operation = "to" if to_integers else name
         words = _words(Draw(self.seed, len(self.case.kinds), draw), rows, 6).astype(np.int64)
-        family, turn = (rows % FAMILIES)[:, np.newaxis], (rows // FAMILIES)[:, np.newaxis]
+        family, group = rows % FAMILIES, rows // FAMILIES
         draw_boundaries = _integer_boundaries if to_integers else _boundaries
-        below, part = draw_boundaries(result, of_last, family[:, 0], turn[:, 0], words[:2, :, 0])
-        below, part = below[:, np.newaxis], part[:, np.newaxis]
+        boundaries = draw_boundaries(result, of_last, family, group, words[:2, :, 0])
+        numbers, offsets = (x[:, np.newaxis] for x in boundaries)
+        family, group = family[:, np.newaxis], group[:, np.newaxis]
         precision = result.precision if isinstance(result, sf.Format) else 24
         with np.errstate(all="ignore"):
-            boundary = below + part
-            candidates = _candidates(operation, boundary, of_others, precision, words)
-            last = LAST[operation](boundary, *candidates) + np.zeros((1, CANDIDATES))
-            steps = np.where(np.arange(CANDIDATES) % 4 == 0, words[4] % 3 - 1, 0)
-            if operation in ("add", "subtract"):  # a number, and the part of a spacing behind it
-                last[:, ::2] = part if operation == "add" else -part
-                candidates[0][:, ::2] = _as_numbers(below, of_others[0])
-            if operation == "fma":  # the same, with a product as the part
-                b = _as_numbers(part / candidates[0], of_others[1])
-                candidates[1][:, ::2] = _neighbours(b, steps, of_others[1])[:, ::2]
-                last[:, ::2] = below
-            if operation in ("add", "subtract", "fma"):  # operands that cancel
-                exact = EXACT["multiply"](*candidates) if operation == "fma" else candidates[0]
-                last = np.where(family == 6, exact if operation == "subtract" else -exact, last)
-            if isinstance(of_last, np.dtype):  # float64 does not have all integers of 64 bits
-                last = _as_numbers(below, of_last) + _as_numbers(part, of_last) + np.zeros((1, CANDIDATES), int)
-            else:
-                last = _as_numbers(last, of_last)
-            last = _neighbours(last, steps, of_last)
-            if operation == "multiply":
-                self._tie_products(candidates, last, family[:, 0] == 4, precision, words)
-            away = np.abs(EXACT[operation](*candidates, last.astype(np.float64)) - boundary)
-        # In rows 4 an exact tie is the nearest; in the others it is not a candidate.
-        away = np.where((away == 0) & (family != 4) | np.isnan(away), np.inf, away)
-        # float64 cannot represent the boundaries of its own roundings.
-        is_free = (
-            (family == 6) | (family < 3) | ((family == 4) & (operation == "multiply")) | (precision > MOST_PRECISION)
-        )
-        best = np.where(is_free, turn % CANDIDATES, np.argmin(away, axis=1)[:, np.newaxis])
-        return [np.take_along_axis(x, best, axis=1)[:, 0] for x in (*candidates, last)]
+            *others, last = candidates = self._candidates(operation, numbers, offsets, family, precision, words)
+            results = EXACT_RESULT[operation](*others, last.astype(np.float64))
+            distances = np.abs(results - (numbers + offsets))
+        # An exact tie is the best candidate for a tie, and no candidate for the other families.
+        distances = np.where((distances == 0) & (family != TIE) | np.isnan(distances), np.inf, distances)
+        # The nearest candidate is not needed if all are as good, or if float64 cannot represent the boundary.
+        is_free = (family == CANCELLATION) | (family < NEAR) | ((family == TIE) & (operation == "multiply"))
+        is_free |= precision > MOST_PRECISION
+        best = np.where(is_free, group % CANDIDATES, np.argmin(distances, axis=1)[:, np.newaxis])
+        return [np.take_along_axis(x, best, axis=1)[:, 0] for x in candidates]
+
+    def _candidates(
+        self,
+        operation: str,
+        numbers: NDArray[np.float64],
+        offsets: NDArray[np.float64],
+        family: NDArray[np.int64],
+        precision: int,
+        words: NDArray[np.int64],
+    ) -> list[NDArray[Any]]:
+        """Return candidates for all operands, so that exact results are near the boundaries `numbers + offsets`."""
+        *of_others, of_last = self.case.kinds[:-1]
+        others = _other_operands(operation, numbers + offsets, of_others, precision, words)
+        last = LAST_OPERAND[operation](numbers + offsets, *others) + np.zeros((1, CANDIDATES))
+        # A quarter of the last operands may be moved to a neighbour, so that results are near a boundary, not at it.
+        steps = np.where(np.arange(CANDIDATES) % 4 == 0, words[4] % 3 - 1, 0)
+        # In every second candidate of a sum, one term is the number, and the other one is the offset.
+        if operation in ("add", "subtract"):
+            last[:, ::2] = offsets if operation == "add" else -offsets
+            others[0][:, ::2] = _as_numbers(numbers, of_others[0])
+        if operation == "fma":
+            b = _as_numbers(offsets / others[0], of_others[1])
+            others[1][:, ::2] = _neighbours(b, steps, of_others[1])[:, ::2]
+            last[:, ::2] = numbers
+        if operation in ("add", "subtract", "fma"):
+            first = others[0] * others[1] if operation == "fma" else others[0]
+            last = np.where(family == CANCELLATION, first if operation == "subtract" else -first, last)
+        if isinstance(of_last, np.dtype):  # float64 cannot represent all integers of 64 bits
+            last = _as_numbers(numbers, of_last) + _as_numbers(offsets, of_last) + np.zeros((1, CANDIDATES), int)
+        else:
+            last = _as_numbers(last, of_last)
+        last = _neighbours(last, steps, of_last)
+        if operation == "multiply":
+            self._tie_products(others, last, family[:, 0] == TIE, precision, words)
+        return [*others, last]
 
     def _tie_products(
         self,
-        candidates: list[NDArray[Any]],
+        others: list[NDArray[Any]],
         last: NDArray[Any],
         rows: NDArray[np.bool_],
         precision: int,
         words: NDArray[np.int64],
     ) -> None:
-        """Replace factors in rows by odd integers whose product has one bit more than the result, times powers of two.
+        """Replace factors in rows by odd integers times powers of two, so that many products are ties.
 
-        Products of two odd integers of j and k bits have j + k bits, or one less.
+        A product is a tie if it has one significant bit more than the result. The factors have j and k bits, together
+        one more than the result. So their product, which has j + k bits or one less, is a tie or exact.
         """
         of_a, of_b = self.case.kinds[:2]
         assert isinstance(of_a, sf.Format) and isinstance(of_b, sf.Format)
         bits = np.clip(1 + words[3] % precision, precision + 1 - of_b.precision, of_a.precision)
-        for x, width, kind, word in ((candidates[0], bits, of_a, 0), (last, precision + 1 - bits, of_b, 2)):
+        for x, width, kind, word in ((others[0], bits, of_a, 0), (last, precision + 1 - bits, of_b, 2)):
             top = np.int64(1) << np.clip(width - 1, 0, 52)
             odd = words[word] % top | top | 1
             x[rows] = _with_exponents(odd.astype(np.float64), _exponents(x), kind)[rows]
 
 
 def _words(key: Draw, rows: NDArray[np.int64], count: int) -> NDArray[np.uint32]:
-    """Return random words, (count, rows, CANDIDATES), which depend only on the number of a row."""
+    """Return random words (count, rows, CANDIDATES). The words of a row depend only on its number."""
     size = CANDIDATES * count
     if not rows.size:
         return np.zeros((count, 0, CANDIDATES), np.uint32)
@@ -273,83 +299,84 @@ def _words(key: Draw, rows: NDArray[np.int64], count: int) -> NDArray[np.uint32]
 
 
 def _boundaries(
-    format: Kind, of_last: Kind, family: NDArray, turn: NDArray, words: NDArray[np.int64]
+    format: Kind, of_last: Kind, family: NDArray, group: NDArray, words: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return numbers of a format, and the part of a spacing from each to a boundary: half of one, or nothing."""
+    """Return numbers of a format, and the offsets of boundaries from them.
+
+    An offset is half a spacing away from zero, or 0. In the families below `NEAR` it is up to two spacings.
+    """
     assert isinstance(format, sf.Format)
-    if isinstance(of_last, np.dtype):  # the numbers below integers, in all binades alike
+    if isinstance(of_last, np.dtype):  # boundaries near integers of all sizes
         integers = _random_integers(of_last, words)
-        below = sf.round(integers, format, sf.toward_zero.saturating()).astype(np.float64)
+        numbers = sf.round(integers, format, sf.toward_zero.saturating()).astype(np.float64)
     else:
         codes = words[0].astype(np.uint64) << np.uint64(32) | words[1].astype(np.uint64)
         codes &= np.uint64(2**format.bits - 1)
-        if format.special == "fixed_symmetric":
+        if format.special == "fixed_symmetric":  # the lowest code is not a number
             codes[codes == 2 ** (format.bits - 1)] = 0
-        below = sf.decode(codes, format).astype(np.float64)
-    below[~np.isfinite(below)] = 1.0
-    signs = np.where(np.signbit(below), -1.0, 1.0)
+        numbers = sf.decode(codes, format).astype(np.float64)
+    numbers[~np.isfinite(numbers)] = 1.0
+    signs = np.where(np.signbit(numbers), -1.0, 1.0)
     ends = [0.0 if format.has_zero else format.smallest_subnormal, format.smallest_normal, format.max]
     if format.mantissa_bits:
         multiples = (words[1] % (1 << min(format.mantissa_bits, 30))).astype(np.float64)
-        below = np.where(family == 2, signs * multiples * format.smallest_subnormal, below)
-    is_end = family == 5
-    below[is_end] = (signs * np.array(ends)[turn % 3])[is_end]
-    part = signs * sf.ulp(below, format).astype(np.float64) / 2
-    # A result just below the smallest normal number may be tiny only before its rounding.
-    is_number = is_end & (turn % 3 == 1) | ((family == 3) & (turn % 4 == 3)) | (family == 6)
-    part = np.where(is_number & (below != 0), 0.0, part)
-    return below, np.where(family < 3, part * (words[0] % 17 - 8) / 2, part)
+        numbers = np.where(family == SUBNORMAL_RESULT, signs * multiples * format.smallest_subnormal, numbers)
+    is_end = family == END
+    numbers[is_end] = (signs * np.array(ends)[group % 3])[is_end]
+    offsets = signs * sf.ulp(numbers, format).astype(np.float64) / 2
+    # A result just below the smallest normal number may be tiny only before it is rounded: a test of `tininess`.
+    is_number = is_end & (group % 3 == 1) | ((family == NEAR) & (group % 4 == 3)) | (family == CANCELLATION)
+    offsets = np.where(is_number & (numbers != 0), 0.0, offsets)
+    return numbers, np.where(family < NEAR, offsets * (words[0] % 17 - 8) / 2, offsets)
 
 
 def _integer_boundaries(
-    kind: Kind, of_last: Kind, family: NDArray, turn: NDArray, words: NDArray[np.int64]
+    kind: Kind, of_last: Kind, family: NDArray, group: NDArray, words: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return integers, and the part from each to a boundary: 1/2, or nothing."""
-    integers = _random_integers(kind if isinstance(kind, np.dtype) else np.dtype(np.int16), words)
-    limits = np.iinfo(kind if isinstance(kind, np.dtype) else np.int16)
+    """Return integers and the offsets of boundaries from them: 1/2 or 0."""
+    dtype = kind if isinstance(kind, np.dtype) else np.dtype(np.int16)
+    limits = np.iinfo(dtype)
     ends = np.array([0.0, -1.0, limits.max, limits.min - 1.0])
-    integers = np.where(family == 5, ends[turn % 4], integers)
-    return integers, np.where((family == 6) | ((family == 3) & (turn % 4 == 3)), 0.0, 0.5)
+    integers = np.where(family == END, ends[group % 4], _random_integers(dtype, words))
+    return integers, np.where((family == CANCELLATION) | ((family == NEAR) & (group % 4 == 3)), 0.0, 0.5)
 
 
 def _random_integers(dtype: np.dtype, words: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return integers of a dtype, with all numbers of bits alike."""
+    """Return random integers of a dtype; each number of bits is as frequent as the others."""
     limits = np.iinfo(dtype)
     sizes = np.floor(np.ldexp(1 + words[1] / 2.0**32, (words[0] % (limits.bits - 1)).astype(np.int32)))
     return np.where((words[1] % 2 == 1) & (limits.min < 0), -sizes, sizes)
 
 
-def _candidates(
+def _other_operands(
     operation: str,
     boundary: NDArray[np.float64],
     kinds: list[Kind],
     precision: int,
     words: NDArray[np.int64],
 ) -> list[NDArray[np.float64]]:
-    """Return candidates for all operands except the last one, so that the last one can be near the boundary."""
+    """Return candidates for all operands except the last one, with which the exact result can be near the boundary."""
     if not kinds:
         return []
-    # In every second candidate, significands have few bits, so that the last operand is often exact.
+    # In half of the candidates, significands have few bits, so that the last operand is often exact.
     significands = _random_significands(words[0], words[1])
-    few = np.ldexp(1.0, (words[2] % precision).astype(np.int32))
-    significands = np.where(words[3] % 2 == 0, significands, np.round(significands * few) / few)
-    exponents, shift = _exponents(boundary), words[5] % 5 - 2
-    of_a = kinds[0]
+    powers = np.ldexp(1.0, (words[2] % precision).astype(np.int32))
+    significands = np.where(words[3] % 2 == 0, significands, np.round(significands * powers) / powers)
+    exponents, of_a = _exponents(boundary), kinds[0]
     assert isinstance(of_a, sf.Format)
     if operation in ("add", "subtract"):
-        near = _with_exponents(significands, exponents + 2 - words[5] % (precision + 5), of_a)
-        return [near]
-    a = _with_exponents(significands, exponents // 2 + shift, of_a)
+        return [_with_exponents(significands, exponents + 2 - words[5] % (precision + 5), of_a)]
+    a = _with_exponents(significands, exponents // 2 + words[5] % 5 - 2, of_a)
     if operation != "fma":
         return [a]
     of_b = kinds[1]
     assert isinstance(of_b, sf.Format)
-    far = exponents - _exponents(a) + 1 - words[5] % (precision + 4)
-    return [a, _with_exponents(_random_significands(words[1], words[2]), far, of_b)]
+    of_product = exponents + 1 - words[5] % (precision + 4)
+    return [a, _with_exponents(_random_significands(words[1], words[2]), of_product - _exponents(a), of_b)]
 
 
 def _edges(format: sf.Format) -> NDArray[np.float64]:
-    """Return the numbers at the ends of a format, and its special values."""
+    """Return zero, one, the numbers at the ends of a format, and its special values."""
     edges = [0.0 if format.has_zero else 1.0, 1.0, format.smallest_subnormal, format.smallest_normal, format.max]
     if format.signed:
         edges += [-x for x in edges]
@@ -359,23 +386,23 @@ def _edges(format: sf.Format) -> NDArray[np.float64]:
 
 
 def _random_significands(words: NDArray[Any], signs: NDArray[Any]) -> NDArray[np.float64]:
-    """Return numbers from 1 to 2 of 33 significant bits, with random signs."""
+    """Return numbers with magnitudes from 1 to 2, 33 significant bits and random signs."""
     return (1.0 + words / 2.0**32) * (1.0 - 2.0 * (signs & 1))
 
 
 def _exponents(x: ArrayLike) -> NDArray[np.int64]:
-    """Return the exponents of the binades of numbers."""
+    """Return the exponents e of numbers: 2^e is at most the magnitude, and 2^(e+1) is above it."""
     return np.frexp(x)[1].astype(np.int64) - 1
 
 
 def _with_exponents(x: NDArray[np.float64], exponents: NDArray[np.int64], format: sf.Format) -> NDArray[np.float64]:
-    """Return numbers of a format with the significands of x, and with exponents as near as the format has them."""
+    """Return numbers of a format with the significands of x, and with exponents that are limited to its range."""
     exponents = np.clip(exponents, _exponents(format.smallest_subnormal), _exponents(format.max))
     return _as_numbers(np.ldexp(x, (exponents - _exponents(x)).astype(np.int32)), format)
 
 
 def _as_numbers(x: NDArray[Any], kind: Kind) -> NDArray[Any]:
-    """Return the nearest finite numbers of a format, or the nearest integers of a dtype, as objects."""
+    """Return the nearest finite numbers of a format, or the nearest integers of a dtype in an array of objects."""
     x = np.nan_to_num(x, nan=0.0)
     if isinstance(kind, np.dtype):
         limits = np.iinfo(kind)
@@ -385,7 +412,7 @@ def _as_numbers(x: NDArray[Any], kind: Kind) -> NDArray[Any]:
 
 
 def _neighbours(x: NDArray[Any], steps: NDArray[np.int64], kind: Kind) -> NDArray[Any]:
-    """Return the next larger numbers where `steps` is 1, and the next smaller ones where it is -1, if they exist."""
+    """Return the next larger number if a step is 1, and the next smaller one if it is -1; x itself at the end."""
     if isinstance(kind, np.dtype):
         limits = np.iinfo(kind)
         return np.clip(x + np.broadcast_to(steps, x.shape).astype(object), limits.min, limits.max)

@@ -87,7 +87,7 @@ class Unit(NamedTuple):
             path.write_text(text, encoding="ascii", newline="\n")
 
     def _with_codes_of_zero(self, number: int, line: str) -> str:
-        """Return a line with other codes of zero: a format without subnormal numbers has many, with fraction bits."""
+        """Return a line with other codes of zero: without subnormal numbers, their codes are codes of zero."""
         fields = line.split()
         kinds, _ = self.case.columns(len(fields) - self.case.has_flags)
         for column, kind in enumerate(kinds[:-1]):
@@ -170,8 +170,8 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
     if isinstance(pair := description.get("format"), list):
         if len(pair) != 2 or not all(isinstance(name, str) for name in pair):
             raise ValueError(
-                f'format must be one name, or a pair for a and b, such as ["E4M3", "E5M2"]; got {pair!r}. An fma whose '
-                "c has another format is a 'dot' with terms = 1 and accumulate = 'sequential(FORMAT OF C)'."
+                f'format must be one name, or a pair for a and b, such as ["E4M3", "E5M2"]; got {pair!r}. If c of '
+                "an fma has another format, write a 'dot' with terms = 1 and accumulate = 'sequential(FORMAT OF C)'."
             )
         description["format"] = f"({', '.join(pair)})"
     accumulate, format = description.get("accumulate"), description.get("format")
@@ -192,7 +192,7 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
     modes = (case.rounding, *(case.accumulator.roundings if case.accumulator else ()))
     if any(mode.is_stochastic for mode in modes):
         raise ValueError(
-            "A unit rounds in a deterministic mode. To test stochastic rounding, write operands, draws and results by "
-            "simfloat.writememh; simfloat.round(x, format, mode, stream=simfloat.GivenBits(draws)) reads the draws."
+            "A unit rounds in a deterministic mode. To test stochastic rounding, write operands, draws and results "
+            "with simfloat.writememh; simfloat.round(x, format, mode, stream=simfloat.GivenBits(draws)) reads them."
         )
     return Unit(name, description, case, **numbers)

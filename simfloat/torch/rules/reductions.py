@@ -125,7 +125,7 @@ def rule_of_selection(function: Any) -> Any:
     """Return a rule that rounds the values that PyTorch chooses, and does not change their indices."""
 
     def rule(call: RuleCall, *args: Any, **options: Any) -> Any:
-        call.operands = call.operands[:1]  # random numbers that choose the windows of a pooling widen no result
+        call.operands = call.operands[:1]  # the random numbers that choose windows widen no result
         selected = function(*args, **options)
         values = selected if isinstance(selected, torch.Tensor) else selected[0]
         call.begin()
