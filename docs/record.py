@@ -4,6 +4,7 @@
     python -m docs.record agreement       writes the rows of `python -m benchmarks agreement`, one a line
     python -m docs.record comparisons     counts the results that the tests compare bit for bit with an oracle
     python -m docs.record ten_rows        repeats ten rows of docs/claims.md without simfloat: ten minutes
+    python -m docs.record mutants         plants mistakes, and counts those that the tests find: an hour
 
 docs/numbers.toml says which number of a page is in which record.
 """
@@ -29,6 +30,7 @@ COMMANDS = {
     "selftest": "-m simfloat selftest",
     "quick": "-m simfloat selftest --quick",
     "ten_rows": "-m experiments.independent.ten_rows",
+    "mutants": "-m benchmarks.mutants formats sums updates autodiff --count 10 --seed 7 --seconds 1500",
 }
 
 
