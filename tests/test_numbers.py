@@ -88,8 +88,8 @@ def source_says(source, text):
 def value(name):
     """Return a constant of a module, or what its function without arguments returns."""
     module, _, attribute = name.rpartition(".")
-    found = getattr(import_module(module), attribute)
-    return found() if callable(found) else found
+    source = getattr(import_module(module), attribute)
+    return source() if callable(source) else source
 
 
 def is_repeated(experiment):

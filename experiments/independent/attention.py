@@ -108,7 +108,7 @@ def trained_rows() -> tuple[Remade, Remade]:
 
 def trained_heads(seed: int) -> list[Array]:
     """Return query, key and value in BF16 (examples, heads, letters, 16) of a block that was trained in float32."""
-    weights, held_out = trained_block(seed)
+    weights, held_out = train_block(seed)
     return [part.detach().bfloat16().double().numpy() for part in project(weights, held_out)[1]]
 
 
@@ -121,7 +121,7 @@ def project(weights: dict[str, Any], x: Any) -> tuple[Any, list[Any]]:
     return hidden, [part.unflatten(-1, (2, 16)).transpose(1, 2) for part in parts]
 
 
-def trained_block(seed: int, pieces: int = 16, apart: int = 1000) -> tuple[dict[str, Any], Any]:
+def train_block(seed: int, pieces: int = 16, apart: int = 1000) -> tuple[dict[str, Any], Any]:
     """Train a GPT of one block in float32; return its weights, and held-out pieces of text some letters apart."""
     import pydoc_data.topics
 
@@ -161,7 +161,7 @@ def kernels() -> tuple[Remade, Remade]:
     """Compute logits of one model with sums in parts of 16, 8 or 4 products, in BF16, in FP16 and in float32."""
     divergences: dict[str, list[float]] = {"bf16": [], "fp16": [], "float32": []}
     for seed in seeds(10):
-        weights, held_out = trained_block(seed, pieces=300, apart=CONTEXT)
+        weights, held_out = train_block(seed, pieces=300, apart=CONTEXT)
         for name, to, stored in (
             ("bf16", casts.bf16, casts.bf16),
             ("fp16", casts.fp16, casts.fp16),

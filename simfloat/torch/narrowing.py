@@ -37,8 +37,8 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rn
 #: The means, which are on no list of autocast; other functions with an argument `dtype` are on the list of FP32.
 MEANS = ("mean", "nanmean")
 
-#: The functions on lists of policies that are not operations of PyTorch: it composes them of others, and calls another
-#: operation for each mode of `interpolate`.
+#: The functions on lists of policies without a kernel in PyTorch. PyTorch composes them of other operations, and has a
+#: kernel for each mode of `interpolate`.
 LISTED = (
     *((torch.nn.functional, name) for name in (*COMPOSED, "interpolate")),
     (torch, "cosine_similarity"),

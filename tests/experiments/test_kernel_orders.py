@@ -12,8 +12,8 @@ from simfloat.studies.verdicts import NOT_REPRODUCED, REPRODUCED
 
 def test_the_divergence_is_that_of_kullback_and_leibler_and_greedy_letters_are_compared():
     p, q = np.array([[0.5, 0.25, 0.25], [0.2, 0.3, 0.5]]), np.array([[0.25, 0.5, 0.25], [0.2, 0.3, 0.5]])
-    found = difference(np.log(p), np.log(q))
-    assert found["divergence"] == pytest.approx((p * np.log(p / q)).sum() / 2, rel=1e-12) and found["flipped"] == 0.5
+    apart = difference(np.log(p), np.log(q))
+    assert apart["divergence"] == pytest.approx((p * np.log(p / q)).sum() / 2, rel=1e-12) and apart["flipped"] == 0.5
     assert difference(np.log(p), np.log(p)) == {"divergence": 0.0, "flipped": 0.0}
     near = np.log(p) + np.array([1e-9, -2e-9, 0])
     assert difference(np.log(p), near)["divergence"] == pytest.approx(5.9e-19, rel=0.1), "no digits are cancelled"
