@@ -173,10 +173,10 @@ def kernels() -> tuple[Remade, Remade]:
             divergences[name].append(float(np.mean(pairs)))
     ratios = {name: np.divide(divergences["bf16"], divergences[name]) for name in ("fp16", "float32")}
     claims = {"fp16": "FP16: kernels diverge far less", "float32": "LayerCast: kernels diverge far less"}
+    verdicts = {name: ratio_above(divergences["bf16"], divergences[name], 10) for name in claims}
     fp16, wide = (
-        Remade("kernel-orders", claim, f"BF16's divergence is {np.mean(ratios[name]):.3g} times", verdict)
+        Remade("kernel-orders", claim, f"BF16's divergence is {np.mean(ratios[name]):.3g} times", verdicts[name])
         for name, claim in claims.items()
-        for verdict in [ratio_above(divergences["bf16"], divergences[name], 10)]
     )
     return fp16, wide
 
