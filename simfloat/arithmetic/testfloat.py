@@ -2,6 +2,7 @@
 
 Source: J. R. Hauser, Berkeley TestFloat Release 3e, TestFloat-general.html. Integers that a conversion cannot represent
 are those of its RISC-V variant: the nearest integer, and the largest one for NaN. Signalling NaN are not modelled.
+Narrow formats, which TestFloat does not have, follow the same pattern: f32_to_e5m2, e4m3_add.
 """
 
 from __future__ import annotations
@@ -18,9 +19,15 @@ from simfloat.arithmetic.bit_stream import Stream
 from simfloat.environment import in_usual_environment
 from simfloat.formats import (
     BF16,
+    E2M1,
+    E2M3,
+    E3M2,
+    E4M3,
+    E5M2,
     FP16,
     FP32,
     FP64,
+    TF32,
     Format,
     Rounding,
     fixed,
@@ -40,9 +47,10 @@ BOOLEAN = np.dtype(np.bool_)
 #: TestFloat's types that are wider than float64, with their significand bits.
 WIDE_TYPES = {"extF80": 64, "f128": 113}
 
-#: TestFloat's names of the other types.
+#: TestFloat's names of the other types, and the names of formats that TestFloat does not have.
 KINDS: dict[str, Kind] = {
     **{"f16": FP16, "bf16": BF16, "f32": FP32, "f64": FP64},
+    **{"e4m3": E4M3, "e5m2": E5M2, "e3m2": E3M2, "e2m3": E2M3, "e2m1": E2M1, "tf32": TF32},
     **{"i32": np.dtype(np.int32), "i64": np.dtype(np.int64), "ui32": np.dtype(np.uint32), "ui64": np.dtype(np.uint64)},
 }
 

@@ -20,6 +20,7 @@ UNITS = {
     "dot4": 'operation = "dot"\nformat = "E4M3"\naccumulate = "fused(4, 20)"\noutput = "FP32"\nseed = 3\n',
     "chain": 'operation = "dot"\nformat = "FP16"\naccumulate = "pairwise(FP16, rounding=toward_zero)"\nterms = 5\n',
     "converter": 'operation = "f32_to_i32_rx_minMag"\n',
+    "narrowing": 'operation = "f32_to_e5m2"\n',
     "integers": 'operation = "i64_to_f16"\nrounding = "to_odd"\n',
     "unsigned": 'operation = "ui64_to_f32"\n',
     "filter": 'operation = "dot"\nformat = "fixed(8, 7, symmetric=False)"\naccumulate = "sequential(fixed(20, 14))"\n',
@@ -49,7 +50,7 @@ def test_vectors_of_a_unit_agree_with_their_description(name, tmp_path, capsys):
 
 def test_the_vectors_of_a_description_are_the_same_everywhere(tmp_path):
     digest = sha256(b"".join(write_unit(tmp_path, name, text).read_bytes() for name, text in UNITS.items()))
-    assert (VERSION, digest.hexdigest()[:16]) == (3, "dced0fd8df92da0c"), "files that change need another version"
+    assert (VERSION, digest.hexdigest()[:16]) == (3, "bc8a7944d73698c8"), "files that change need another version"
 
 
 def test_operands_of_roundings_find_wrong_roundings(tmp_path):
@@ -99,6 +100,8 @@ def test_operands_without_a_result_in_the_format_are_replaced(tmp_path):
         'operation = "round"\nformat = "E2M1"\n',
         'operation = "divide"\nformat = "E3M2"\n',
         'operation = "sqrt"\nformat = "fixed(16, 11, symmetric=False)"\n',
+        'operation = "f16_to_e2m1"\n',
+        'operation = "e2m3_sqrt"\n',
         'operation = "add"\nformat = "BF16"\noutput = "E2M1"\n',
         'operation = "round"\nformat = "Format(3, 2, special=\'finite\', signed=False)"\n',
         'operation = "fma"\nformat = "E8M0"\n',
@@ -206,6 +209,13 @@ def test_the_cases_of_an_operation_find_wrong_roundings(operation, tmp_path):
 def test_the_cases_of_a_conversion_find_a_wrong_treatment_of_ties(operation, tmp_path):
     case, operands = read_unit_of(tmp_path, f'operation = "{operation}"\n')
     assert count_differences(case, operands, rounding=sf.nearest_away)[0] >= 3
+
+
+def test_operands_of_a_rounding_may_be_codes_of_fp32(tmp_path, capsys):
+    (tmp_path / "unit.toml").write_text('operation = "round"\nformat = "E5M2"\n')
+    (tmp_path / "results.txt").write_text("3E00BF6C 30 01\n3F800001 3C 01\n")
+    assert main(["check", str(tmp_path / "results.txt"), "--unit", str(tmp_path / "unit.toml")]) == 0
+    assert "2 cases of round in FP32 to E5M2, nearest_even agree" in capsys.readouterr().out
 
 
 def test_a_unit_without_subnormal_numbers_reads_their_codes_as_zero(tmp_path):
@@ -380,6 +390,10 @@ def test_files_that_are_missing_or_damaged_are_named(tmp_path, capsys):
     "text, words",
     [
         ('format = "FP16"\n', 'The description of a unit must contain an operation, such as operation = "add".'),
+        (
+            'operation = "round"\nformat = "FP32"\noutput = "E5M2"\n',
+            "output is not a key of 'round': format is the format",
+        ),
         ('operation = "add"\nformat = "FP16"\nround = "to_odd"\n', "'round' is not a key of a unit: operation, format"),
         ('operation = "add"\n', "needs the format of 'add'"),
         ('operation = "dot"\nformat = "FP16"\n', "accumulate= is the accumulator of 'dot'"),

@@ -27,9 +27,11 @@ from simfloat.tools.commands.operands import Operands
 
 #: The keys of a description, and their meanings; the table of the cookbook contains them.
 KEYS = {
-    "operation": "'add', 'fma', 'round', ...; 'dot', a sum of products; a name of TestFloat, such as 'f16_to_i32'",
-    "format": "the format of operands, or of results of 'round'; two in a list for 'dot'; not with names of TestFloat",
-    "output": "the format of the result; by default the format of the operands, or of the accumulator",
+    "operation": "'add', 'fma', 'round', ...; 'dot', a sum of products; a name such as TestFloat's 'f16_to_i32', or "
+    "'f32_to_e5m2'",
+    "format": "the format of operands, two in a list for 'dot'; for 'round', whose operands are FP64 numbers, of the "
+    "result; not with names of TestFloat",
+    "output": "the format of the result; by default the format of the operands, or of the accumulator; not for 'round'",
     "rounding": "the rounding mode; by default 'nearest_even'; not for 'dot'",
     "accumulate": "the accumulator of 'dot', such as 'fused(4, 20)' or 'sequential(FP32)'",
     "terms": "the number of products of 'dot'; by default 4",
@@ -119,14 +121,18 @@ class Unit(NamedTuple):
         rows = np.zeros(self.cases, np.bool_)
         if case.operation == DOT:  # a step of the sum may round to a format without NaN
             rows = ~np.all([np.isfinite(x).reshape(self.cases, -1).all(axis=1) for x in operands], axis=0)
-        wide = case._replace(kinds=(*case.kinds[:-1], WIDE), rounding=sf.to_odd)
+        if not isinstance(output, sf.Format):  # integers and booleans represent every result
+            return rows
+        kinds = (*case.kinds[:-1], WIDE)
+        signature = case.signature and case.signature._replace(kinds=kinds)
+        wide = case._replace(kinds=kinds, rounding=sf.to_odd, signature=signature)
         others = np.flatnonzero(~rows)
         try:
             results = wide.compute([operand[others] for operand in operands])[0]
         except ValueError:  # not due to the output; writing the file raises the error
             return rows
         rows[others] = np.isnan(results)
-        if isinstance(output, sf.Format) and not output.signed and not output.is_fixed:
+        if not output.signed and not output.is_fixed:
             rows[others] |= results < 0
         return rows
 
@@ -180,6 +186,11 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
         raise ValueError(
             f'The unit needs the format of {operation!r}: write format = "FP16", or a name of TestFloat, such as '
             'operation = "f16_add".'
+        )
+    if operation == "round" and "output" in description:
+        raise ValueError(
+            "output is not a key of 'round': format is the format of the results, and operands are FP64 numbers. For "
+            'operands of another format, write operation = "f32_to_e5m2", or another such name.'
         )
     case = case_of(
         operation,
