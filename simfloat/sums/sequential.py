@@ -154,7 +154,10 @@ def as_accumulator(x: Accumulator | FormatLike) -> Accumulator:
         format = as_format(x)
     except ValueError as error:
         if isinstance(x, str):
-            raise ValueError(f"{error} Other accumulators are values, such as simfloat.kahan(simfloat.BF16).") from None
+            raise ValueError(
+                f"{error} Other accumulators are values, such as "
+                "simfloat.kahan(simfloat.BF16) and simfloat.tensor_core('hopper')."
+            ) from None
         kind = type(x).__name__
         raise ValueError(f"accumulate must be a simfloat accumulator or a format, got {x!r} of type {kind}.") from None
     try:
