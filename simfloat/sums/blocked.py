@@ -379,8 +379,8 @@ def _result_format(accumulator: Accumulator) -> Format:
     if accumulator.result is None:
         raise ValueError(
             f"A sum of sums needs accumulators that have a format, got {accumulator!r}. To round the sum of a part "
-            "once, use simfloat.fused(size, 40, simfloat.FP32, rounding=simfloat.nearest_even): it keeps 40 bits below the "
-            "largest product."
+            "once, use simfloat.fused(size, 40, simfloat.FP32, rounding=simfloat.nearest_even): it keeps 40 "
+            "bits below the largest product."
         )
     return accumulator.result
 
