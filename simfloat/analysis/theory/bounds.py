@@ -40,9 +40,10 @@ def roundoff(format: FormatLike, rounding: RoundingLike = nearest_even) -> float
     format, units = as_format(format), 1 if as_rounding(rounding).is_to_nearest else 2
     error = float(format.unit_roundoff) * units
     if format.is_fixed:
+        size = f"2^{math.frexp(error)[1] - 1}"
         raise ValueError(
             f"Errors in {format} have no relative bound: numbers of a fixed-point format have a constant spacing, and "
-            f"the error of one rounding is at most {error:.6g}. Use the bound n * {error:.6g} for n roundings."
+            f"the error of one rounding is at most {size}. Use the bound n * {size} for n roundings."
         )
     return error
 
