@@ -286,6 +286,8 @@ class BlockScaled:
         return iter((self.elements, self.scales))
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("The values are computed from elements and scales, so they are new: leave out copy=False.")
         return self.values().astype(dtype or np.float64, copy=False)
 
     def values(self) -> NDArray[np.float64]:

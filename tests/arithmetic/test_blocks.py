@@ -174,6 +174,9 @@ def test_values_are_exact_products(rng):
     x = rng.standard_normal((4, 64)) * 2.0 ** rng.integers(-120, 120, (4, 1))
     got = sf.block_quantize(np.float32(x), sf.E4M3)
     assert got.values().dtype == np.float64 and got.block == 32 and got.axis == 1 and got.tensor_scale == 1.0
+    assert_bits(np.asarray(got), got.values())
+    with pytest.raises(ValueError, match="leave out copy=False"):
+        np.array(got, copy=False)
     want = [[Fraction(float(e)) * Fraction(float(s[i // 32])) for i, e in enumerate(row)] for row, s in zip(*got)]  # noqa: B905
     assert got.values().tolist() == [[float(v) for v in row] for row in want]
     assert sf.encode(got.elements, sf.E4M3).dtype == sf.encode(got.scales, sf.E8M0).dtype == np.uint8
