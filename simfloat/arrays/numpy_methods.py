@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ class NumpyMethods:
     numbers: NDArray
 
     #: NumPy's functions of such arrays, which a message for a missing method names.
-    further_functions: Any
+    further_functions: ClassVar[Mapping[Callable[..., Any], Callable[..., Any]]]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise NotImplementedError
