@@ -266,6 +266,18 @@ def test_the_programs_of_an_arrival_run(page):
     run(snippets(page), {})
 
 
+def test_the_program_for_another_largest_exponent_rounds_as_formats_that_have_it():
+    program = next(text for text in snippets("docs/arrivals/chop.md") if "bias=emax" in text)
+    for t, emax in ((5, 15), (4, 7), (11, 15)):
+        text = program.replace("t, emax = 5, 9", f"t, emax = {t}, {emax}").replace("\nnp.where", "\ny = np.where")
+        xmax, half = 2.0**emax * (2 - 2.0 ** (1 - t)), 2.0 ** (emax - t)
+        x = np.concatenate([np.linspace(-3 * xmax, 3 * xmax, 999), np.ldexp(1.0, np.arange(-45, 18)), [xmax + half]])
+        space = {"np": np, "sf": sf, "numbers": x}
+        exec(re.sub(r"\nx = .*", r"\nx = numbers", text), space)
+        want = sf.round(x, sf.Format(int(np.log2(emax + 1)) + 1, t - 1))
+        assert np.array_equal(space["y"], want) and np.isinf(want).any() and np.isfinite(want).any()
+
+
 def calls_of(page):
     """The rows of a page's table of differences: a call, what it gives elsewhere, and what it gives here."""
     table = (ROOT / page).read_text().partition("## What differs in bits")[2]

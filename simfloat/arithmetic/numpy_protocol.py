@@ -76,9 +76,10 @@ PLOTTING = ("matplotlib", "mpl_toolkits")
 #: Alternatives to some of the other functions, in methods that all such arrays, or tensors, have.
 ALTERNATIVES = {
     "einsum": "matmul, transpose and sum", "inner": "a @ b.T", "vdot": "a @ b", "outer": "a.unsqueeze(1) * b",
-    "tensordot": "reshape and @", "vecdot": "(a * b).sum(-1)", "norm": "(x * x).sum().sqrt()", "average": "x.mean()",
-    "std": "x.var().sqrt()", "float_power": "x ** y",
-    "erf": "x.erf()", "expit": "x.sigmoid()", "logaddexp": "sf.stack([a, b]).logsumexp(0)", "pad": "x.pad(...)",
+    "tensordot": "reshape and @", "vecdot": "(a * b).sum(-1)", "norm": "(x * x).sum().sqrt()",
+    "average": "x.mean(), or with weights w (x * w).sum() / w.sum()", "std": "x.var().sqrt()",
+    "float_power": "x ** y", "erf": "x.erf()", "expit": "x.sigmoid()",
+    "logaddexp": "sf.stack([a, b]).logsumexp(0)", "pad": "x.pad(...)",
     "vstack": "sf.concatenate", "hstack": "sf.concatenate", "append": "sf.concatenate", "column_stack": "sf.stack",
     "multiply.outer": "a.unsqueeze(1) * b", "add.outer": "a.unsqueeze(1) + b",
     "add.reduce": "x.sum()", "maximum.reduce": "x.max()", "minimum.reduce": "x.min()",
@@ -239,8 +240,20 @@ def refuse_readers(called: str, passed_by: str) -> None:
     ):
         raise ValueError(
             f"{reader.partition('.')[0]} would compute in float64, past {passed_by}: write it in operations of "
-            f"{called}, or take the numbers out with np.asarray(x)."
+            f"{called}{_advice_for_lists(frame)}, or take the numbers out with np.asarray(x)."
         )
+
+
+def _advice_for_lists(frame: FrameType) -> str:
+    """Return what to write instead of the function of NumPy that reads arrays of a list, or one array of `np.c_`."""
+    name = ""
+    while frame.f_globals.get("__name__", "").startswith("numpy.") and frame.f_back is not None:
+        name, frame = frame.f_code.co_qualname.partition(".")[0], frame.f_back
+    if name == "AxisConcatenator":
+        return " (np.concatenate([x, y]) for np.r_[x, y], and np.stack([x, y], -1) for np.c_[x, y])"
+    if name == "vectorize":
+        return " (np.vectorize passes float64 numbers to its function f: call f(x), or f(x[i]) for each i)"
+    return f" (numpy.{name} of a list of arrays: np.{name}(np.stack([x, y])))" if hasattr(np, name) else ""
 
 
 def _dot(t: Any, a: Any, b: Any) -> Any:

@@ -26,6 +26,10 @@ ALTERNATIVES: dict[str, str] = {
     # others
     "prod": PRODUCTS, "cumprod": PRODUCTS,
     "einsum": "@, transpose and sum (xarray: of d.data)", "tanh": "x.tanh()", "logaddexp": "exp and log",
+    "convolve": "np.lib.stride_tricks.sliding_window_view(np.pad(a, b.size - 1), b.size) @ b[::-1]",
+    "correlate": "np.lib.stride_tricks.sliding_window_view(a, b.size) @ b.conj() (mode='valid')",
+    "trapezoid": "((y[1:] + y[:-1]) * np.diff(x) / 2).sum()",
+    "kron": "(a[:, None, :, None] * b[None, :, None, :]).reshape(len(a) * len(b), -1) of two matrices",
     "polyval": "Horner's scheme", "float_power": "x ** y",
     "median": "np.sort(x.reshape(-1))[(x.size - 1) // 2 : x.size // 2 + 1].mean() of all elements (xarray: of d.data)",
     "unique": "np.unique(np.asarray(x))", "histogram": "np.histogram(np.asarray(x))",

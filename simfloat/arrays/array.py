@@ -64,8 +64,8 @@ def array(
     and matrix products go through `accumulate`. Values that are assigned or joined are rounded.
 
     A scalar, as in ``A * Fraction(1, 3)`` or ``A + 2**60``, is an exact operand. A NumPy array is an operand if all
-    its values are numbers of the format. Arrays with different formats or rounding modes cannot be combined; `astype`
-    converts to another format. An array keeps its own format inside `simulate`.
+    its values are numbers of the format. Arrays with different formats, rounding modes, accumulators or streams cannot
+    be combined; `astype` changes them. An array keeps its own format inside `simulate`.
 
     Complex data have both parts in the format. A quotient is the product with the conjugate of the divisor, with both
     parts divided by c c + d d. In a matrix product, each part is one sum of exact products: a c and -b d alternate in
@@ -381,7 +381,13 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
                 f"Arrays of two formats do not mix, {self.format} and {other.format}: convert one of them, "
                 f"x.astype({str(self.format)!r})."
             )
-        if not self.arithmetic.same_rounding(other.arithmetic) or self.stream is not other.stream:
+        is_same = self.arithmetic.same_rounding(other.arithmetic)
+        if is_same and self.stream is not other.stream:
+            raise ValueError(
+                "Arrays that round in two ways do not mix. Each has its own stream: pass the same BitStream to both,"
+                " or write y.astype(y.format, stream=x.stream)."
+            )
+        if not is_same:
             raise ValueError(
                 f"Arrays that round in two ways do not mix: rounding={self.rounding} with accumulate={self.accumulate} "
                 f"and stream={self.stream}, and rounding={other.rounding} with accumulate={other.accumulate} and "

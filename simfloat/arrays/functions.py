@@ -5,24 +5,23 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from types import FunctionType
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS, REPRESENTABLE
 from simfloat.arithmetic.representable import exact_modulos
-from simfloat.arithmetic.spacing import larger, largest, least, place_of_largest, place_of_least, smaller
+from simfloat.arithmetic.spacing import larger, largest, least, smaller
 from simfloat.arrays import complex_parts
 from simfloat.arrays.arithmetic import ArrayArithmetic
+from simfloat.arrays.numpy_methods import ArrayAxes, NumpyMethods, refuse_options
 from simfloat.common import check_flags, is_integer
 from simfloat.environment import in_usual_environment
 
-#: An axis, several of them, or None for all.
-ArrayAxes = int | Sequence[int] | None
 
-
-class ArrayFunctions:
+class ArrayFunctions(NumpyMethods):
     """Functions, reductions and data movement of an array."""
 
     numbers: NDArray
@@ -40,11 +39,6 @@ class ArrayFunctions:
         if complex_parts.is_complex(self.numbers):
             raise ValueError(f"{operation} of complex arrays is not supported: write it in x.real and x.imag.")
         return self.numbers
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Callable[..., Self]:
-            """Return a function of the catalog; these methods are added at the end of this section."""
 
     def negative(self) -> Self:
         """Return -x; for complex arrays, negate both parts."""
@@ -89,11 +83,13 @@ class ArrayFunctions:
     def imag(self, value: Any) -> None:
         self.imag[...] = value
 
-    def sum(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
+    def sum(self, axis: ArrayAxes = None, keepdims: bool = False, **others: Any) -> Self:
         """Sum over `axis` (an integer, a tuple, or None for all axes) in row-major order through `accumulate`.
 
-        `keepdims=True` keeps the reduced axes with size 1.
+        `keepdims=True` keeps the reduced axes with size 1. Other options of NumPy raise ValueError.
         """
+        if others:
+            refuse_options("sum", others)
         rows, shape = self._rows(axis, keepdims)
         u = self.arithmetic
         if complex_parts.is_complex(rows):
@@ -102,30 +98,44 @@ class ArrayFunctions:
             total = u.sum(rows, -1)
         return self._with_numbers(total.reshape(shape))
 
-    def mean(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
+    def mean(self, axis: ArrayAxes = None, keepdims: bool = False, **others: Any) -> Self:
         """Return the sum over `axis` divided by the number of terms, with two roundings; arguments as in `sum`."""
+        if others:
+            refuse_options("mean", others)
         return self.sum(axis, keepdims) / self._rows(axis, keepdims)[0].shape[-1]
 
-    def var(self, axis: ArrayAxes = None, keepdims: bool = False, correction: int = 0) -> Self:
+    def var(
+        self, axis: ArrayAxes = None, keepdims: bool = False, correction: int = 0, *, ddof: int = 0, **others: Any
+    ) -> Self:
         """Return the sum of (x - mean)^2 over `axis`, divided by the number of terms minus `correction`.
 
-        Every step is rounded. `axis` and `keepdims` work as in `sum`.
+        `ddof` is NumPy's older name of `correction`. Every step is rounded. `axis` and `keepdims` work as in `sum`.
         """
+        if others or (correction and ddof):
+            refuse_options("var", others or {"correction and ddof": None})
         self._real_numbers("var")
         deviations = self - self.mean(axis, True)  # type: ignore[operator]
-        count = self._rows(axis, keepdims)[0].shape[-1] - correction
+        count = self._rows(axis, keepdims)[0].shape[-1] - (correction or ddof)
         return (deviations * deviations).sum(axis, keepdims) / count
 
-    def std(self, axis: ArrayAxes = None, keepdims: bool = False, correction: int = 0) -> Self:
+    def std(
+        self, axis: ArrayAxes = None, keepdims: bool = False, correction: int = 0, *, ddof: int = 0, **others: Any
+    ) -> Self:
         """Return the square root of :meth:`var` with the same arguments, rounded once more."""
-        return self.var(axis, keepdims, correction).sqrt()
+        if others:
+            refuse_options("std", others)
+        return self.var(axis, keepdims, correction, ddof=ddof).sqrt()
 
-    def max(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
+    def max(self, axis: ArrayAxes = None, keepdims: bool = False, **others: Any) -> Self:
         """Return the largest element along `axis`: NaN if one is NaN; +0 is above -0. Arguments as in `sum`."""
+        if others:
+            refuse_options("max", others)
         return self._extreme("max", largest, axis, keepdims)
 
-    def min(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
+    def min(self, axis: ArrayAxes = None, keepdims: bool = False, **others: Any) -> Self:
         """Return the smallest element along `axis`: NaN if one is NaN; -0 is below +0. Arguments as in `sum`."""
+        if others:
+            refuse_options("min", others)
         return self._extreme("min", least, axis, keepdims)
 
     def maximum(self, other: Any) -> Self:
@@ -196,14 +206,6 @@ class ArrayFunctions:
         """
         return self._with_numbers(self.numbers.diagonal(offset).copy())
 
-    def argmax(self, axis: int | None = None) -> Any:
-        """Return the index of the largest element along `axis`, as numpy.argmax does."""
-        return place_of_largest(self._real_numbers("An order"), axis)
-
-    def argmin(self, axis: int | None = None) -> Any:
-        """Return the index of the smallest element along `axis`, as numpy.argmin does."""
-        return place_of_least(self._real_numbers("An order"), axis)
-
     def transpose(self, *axes: Any) -> Self:
         """Return a view with the axes in another order; without arguments, in reversed order."""
         return self._with_numbers(self.numbers.transpose(*axes))
@@ -233,23 +235,9 @@ class ArrayFunctions:
         """Return a copy with the elements repeated to fill `shape`."""
         return self._with_numbers(np.broadcast_to(self.numbers, tuple(shape)).copy())
 
-    def fill(self, value: Any) -> None:
-        """Round `value` and write it to all elements."""
-        self[...] = value
-
     def copy(self) -> Self:
         """Return a copy of the array."""
         return self._with_numbers(self.numbers.copy())
-
-    def tolist(self) -> Any:
-        """Return the values as Python numbers in nested lists."""
-        return self.numbers.tolist()
-
-    def item(self) -> Any:
-        """Return the only element as a Python number; ValueError if the array does not have exactly one element."""
-        if self.numbers.size != 1:
-            raise ValueError(f"Only an array of one element is a number; this one has the shape {self.numbers.shape}.")
-        return self.numbers.item()
 
     def _extreme(self, name: str, reduce: Callable[[NDArray], NDArray], axis: ArrayAxes, keepdims: bool) -> Self:
         self._real_numbers(name)
@@ -314,6 +302,10 @@ def _function(name: str) -> Callable[..., Any]:
 for _name in FUNCTIONS | REPRESENTABLE:
     if _name != "remainder":  # the method `remainder` follows NumPy
         setattr(ArrayFunctions, _name, _function(_name))
+for _class in (NumpyMethods, ArrayFunctions):
+    for _name, _method in vars(_class).items():
+        if isinstance(_method, FunctionType):  # Python's messages for wrong arguments name the public class
+            _method.__qualname__ = f"Array.{_name}"
 
 
 def _inner(t: Any, a: Any, b: Any) -> Any:
@@ -352,7 +344,10 @@ def _ptp(t: Any, a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 def _round(t: Any, a: Any, decimals: int = 0) -> Any:
     if decimals != 0:
-        raise ValueError(f"numpy.round of {t.name_in_messages} rounds to integers; got decimals={decimals!r}.")
+        raise ValueError(
+            f"numpy.round of {t.name_in_messages} rounds to integers; got decimals={decimals!r}: to print fewer digits "
+            "write round(float(x), 2), or np.round(np.asarray(x), 2)."
+        )
     return t._as_operand_array(a).rint()
 
 

@@ -221,6 +221,7 @@ def cond(
 
     Returns:
         The estimate, a 0-dimensional `Array`. Except for rounding it is a lower bound, usually within a factor of 3.
+        It is meaningless if ``cond * u`` is 1 or more, with the unit roundoff u of the format.
 
     Raises:
         ValueError: if A is singular, or became singular by rounding.

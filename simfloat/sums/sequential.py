@@ -158,8 +158,11 @@ def as_accumulator(x: Accumulator | FormatLike) -> Accumulator:
                 f"{error} Other accumulators are values, such as "
                 "simfloat.kahan(simfloat.BF16) and simfloat.tensor_core('hopper')."
             ) from None
-        kind = type(x).__name__
-        raise ValueError(f"accumulate must be a simfloat accumulator or a format, got {x!r} of type {kind}.") from None
+        text = f"accumulate must be a simfloat accumulator or a format, got {x!r} of type {type(x).__name__}"
+        if callable(x) and getattr(x, "__module__", "").startswith("simfloat.sums."):
+            options = "sf.FP16" if x.__name__ in ("kahan", "pairwise", "sequential") else "..."
+            text += f": call the function, write sf.{x.__name__}({options})"
+        raise ValueError(f"{text}.") from None
     try:
         return _sequential_in_format(format)
     except ValueError as error:

@@ -290,7 +290,9 @@ def test_operations_that_mix_or_leave_the_format_raise_errors():
     assert_refused(
         (lambda: A + A.astype(sf.FP16), r"two formats do not mix, BF16 and FP16.*x.astype\('BF16'\)"),
         (lambda: A @ A.astype(sf.BF16, rounding="toward_zero"), "round in two ways do not mix"),
-        (lambda: A + A.astype(sf.BF16, accumulate=sf.FP32), "round in two ways do not mix"),
+        (lambda: A + A.astype(sf.BF16, accumulate=sf.FP32), "round in two ways do not mix: rounding=.*accumulate="),
+        (lambda: A + A.astype(sf.BF16, stream=sf.BitStream(0)),
+         r"Each has its own stream: pass the same BitStream to both, or write y.astype\(y.format, stream=x.stream\)"),
         (lambda: A * (1, 2),
          r"array of BF16 or a single number, got tuple; simfloat.array\(x, 'BF16'\) .* np.asarray\(a\) returns"),
         (lambda: A * [1, 2], "got list"),
@@ -309,6 +311,17 @@ def test_operations_that_mix_or_leave_the_format_raise_errors():
         (lambda: Z**2, "power of complex arrays is not supported"),
         (lambda: sf.Array(), "created by simfloat.array"),
         (lambda: A.item(), "one element"),
+        (lambda: A.sum(initial=1.0, dtype=float),
+         r"method sum of .* takes axis, keepdims, and nothing else; got initial, dtype: for initial= write "
+         r"sf.sum\(x, initial=..., .*for dtype= write x.astype\(format\).sum\(\)."),
+        (lambda: A.mean(out=A), r"method mean .*; got out: for out= write y\[...\] = x.mean\(\)"),
+        (lambda: A.max(where=A > 1), r"method max .*write x\[condition\].max\(\)"),
+        (lambda: A.min(initial=1), r"method min .*write x.min\(\).minimum\(initial\)"),
+        (lambda: A.var(mean=0), "method var of .* takes axis, keepdims, ddof, and nothing else; got mean"),
+        (lambda: A.std(where=A > 1), r"method std .*write x\[condition\].std\(\)"),
+        (lambda: A.var(correction=1, ddof=1), "got correction and ddof"),
+        (lambda: round(A[0, 0], 2), r"write round\(float\(x\), 2\)"),
+        (lambda: sf.array([1.0], sf.BF16, accumulate=sf.kahan), r"call the function, write sf.kahan\(sf.FP16\)"),
         (lambda: A.sum(2), "does not name distinct axes"),
         (lambda: A[:0].max(), "needs an element"),
         (lambda: sf.array([0.5], sf.Format(11, 51)), "at most 50 bits"),
@@ -375,3 +388,28 @@ def test_the_magnitude_of_a_number_without_counterpart_is_rounded():
     a = sf.array([-16.0, -15.875, 0.0, 15.875], twos_complement)
     for magnitudes in (abs(a), np.absolute(a), -a.minimum(-a)):
         assert magnitudes.numbers.tolist() == [15.875, 15.875, 0.0, 15.875]
+
+
+def test_a_method_that_is_missing_and_wrong_arguments_name_the_public_class():
+    for call, words in [
+        (lambda: A.trace(), r"^'Array' object has no attribute 'trace': write np.trace\(x\)$"),
+        (lambda: A.nonzero(), r"write np.nonzero\(x\)"),
+        (lambda: A.prod(), "write the products one after the other"),
+        (lambda: A.nothing(), "^'Array' object has no attribute 'nothing'$"),
+        (lambda: A.cumsum(dtype=float), r"^Array.cumsum\(\) got an unexpected keyword argument 'dtype'$"),
+    ]:
+        with pytest.raises((AttributeError, TypeError), match=words):
+            call()
+
+
+def test_methods_of_numpys_arrays_that_compute_nothing_are_numpys():
+    x = np.array([[3.0, 0.0, -0.0], [2.5, -1.0, 7.0]])
+    a = sf.array(x, sf.BF16)
+    for call in (
+        lambda x: x.any(1), lambda x: x.all(0, keepdims=True), lambda x: x.any(), lambda x: x.argsort(0),
+        lambda x: x.take([1, -1], axis=1), lambda x: x.repeat(2), lambda x: x.round(), lambda x: x.item(-1),
+        lambda x: x.item(1, 2), lambda x: x.item((1, 0)), lambda x: x.var(ddof=1) == 8.5, lambda x: np.argsort(x),
+    ):  # fmt: skip
+        assert np.array_equal(call(a), call(x)), call.__code__.co_code
+    a.sort(0), x.sort(0)
+    assert np.array_equal(a, x) and round(a[0, 0]) == 2 and type(round(a[0, 0])) is int and round(a[0, 0], 0) == 2

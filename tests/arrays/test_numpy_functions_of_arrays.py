@@ -51,6 +51,7 @@ SAME = {
     "ptp": (lambda x, y: np.ptp(x, 1), lambda x, y: x.max(1) - x.min(1)),
     "fma": (lambda x, y: x.fma(y, 0.1), lambda x, y: sf.array(sf.fma(x, y, 0.1, x.format, x.rounding), sf.BF16)),
     "std": (lambda x, y: np.std(x, 1), lambda x, y: x.var(1).sqrt()),
+    "std with ddof": (lambda x, y: x.std(1, ddof=1), lambda x, y: x.var(1, correction=1).sqrt()),
     "append": (lambda x, y: np.append(x, 0.1)[6], lambda x, y: x[0, 0] * 0 + 0.1),
     "meshgrid": (lambda x, y: np.meshgrid(x[0], y[:, 0])[1], lambda x, y: y[:, :1].broadcast_to((2, 3))),
     "real": (lambda x, y: np.real(x) + np.imag(x), lambda x, y: x),
@@ -211,7 +212,13 @@ def test_functions_that_are_not_operations_raise_errors_with_their_names(operand
         (lambda x: np.fft.fft(x), "numpy.fft.fft would compute"),
         (lambda x: np.add.reduce(x), "numpy.add.reduce would compute"),
         (lambda x: np.deg2rad(x), r"numpy.deg2rad would compute"),
-        (lambda x: np.sum([x, x]), "numpy would compute in float64, past the format"),
+        (
+            lambda x: np.sum([x, x]),
+            r"numpy would compute in float64, past the format.*numpy.sum of a list of arrays: np.sum\(np.stack\(",
+        ),
+        (lambda x: np.c_[x[0], x[1]], r"np.concatenate\(\[x, y\]\) for np.r_\[x, y\], and np.stack\(\[x, y\], -1\)"),
+        (lambda x: np.vectorize(abs)(x), r"np.vectorize passes float64 numbers to its function f: call f\(x\)"),
+        (lambda x: np.average(x, weights=x), r"with weights w \(x \* w\).sum\(\) / w.sum\(\)"),
         (lambda x: np.sum(x, dtype=np.float64), "numpy.sum of arrays of a format takes a, axis, keepdims"),
         (lambda x: np.add(x, x, out=np.zeros((2, 3))), "numpy.add of arrays of a format takes no out"),
         (lambda x: np.add(x, [1.0, 0.5, 0.1]), "array of BF16 or a single number, got list"),
@@ -235,6 +242,27 @@ def test_the_median_that_the_error_names_is_numpys():
     for x in ([3.0, 1.0, 2.0], [1.0, 4.0, 2.0, 3.0], [[5.0, 1.0], [2.0, 8.0], [0.5, 9.0]], 7.0):
         array = sf.array(x, sf.BF16)
         assert eval(recipe, {"np": np, "x": array}) == np.median(np.asarray(array))
+
+
+def test_a_recipe_for_a_product_of_sequences_has_the_bits_of_a_loop(rng):
+    a, b = (sf.array(rng.standard_normal(size), sf.BF16) for size in (9, 4))
+    names = {"np": np, "a": a, "b": b, "x": a, "y": a * a}
+
+    def loop(terms):  # the sequential sum in the format of exact products
+        total = sf.array(0.0, sf.BF16)
+        for x, y in terms:
+            total = x.fma(y, total)
+        return total
+
+    every = [[(a[i], b[n - i]) for i in range(9) if 0 <= n - i < 4] for n in range(12)]
+    assert_bits(eval(ALTERNATIVES["convolve"], names), np.stack(list(map(loop, every))))
+    inner = [[(a[n + i], b[i]) for i in range(4)] for n in range(6)]
+    assert_bits(eval(ALTERNATIVES["correlate"].partition(" (mode")[0], names), np.stack(list(map(loop, inner))))
+    x = y = sf.array([1.0, 2.0, 4.0], sf.BF16)
+    assert eval(ALTERNATIVES["trapezoid"], {"np": np, "x": x, "y": y}) == np.trapezoid(np.asarray(y), np.asarray(x))
+    A, B = sf.array([[1.0, 2.0, 3.0]], sf.BF16), sf.array([[0.5, 2.0], [4.0, 8.0]], sf.BF16)
+    due = np.kron(np.asarray(A), np.asarray(B))
+    assert np.array_equal(eval(ALTERNATIVES["kron"].partition(" of two")[0], {"a": A, "b": B}), due)
 
 
 #: Functions of numpy.linalg with their operands, if these are not one matrix.
