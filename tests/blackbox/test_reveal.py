@@ -243,6 +243,17 @@ def test_parts_that_are_wider_than_their_sum_are_among_the_first_candidates():
         assert accumulator in {candidate.accumulator for candidate in tried}, accumulator
 
 
+def test_aligned_sums_in_blocks_and_lanes_are_found_with_the_mode_and_format_of_their_totals():
+    """The last addition of a part shows how its total is rounded."""
+    nearest = sf.fused(4, 26, sf.FP32, rounding=sf.nearest_even)
+    for accumulator, inputs in (
+        (sf.blocked(4, nearest, sf.FP32), sf.E4M3),
+        (sf.lanes(2, nearest, sf.FP32), sf.BF16),
+        (sf.blocked(4, sf.fused(4, 24, sf.BF16), sf.FP32), sf.E4M3),
+    ):
+        assert sf.reveal(black_box(accumulator, inputs), 18, inputs=inputs).accumulator == accumulator
+
+
 def test_lanes_that_are_added_in_halves_are_found_before_lanes_of_lanes():
     accumulator = sf.lanes(16, sf.FP32, sf.tree(in_halves(16), sf.FP32))
     assert sf.reveal(black_box(accumulator), 48).accumulator == accumulator

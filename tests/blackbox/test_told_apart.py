@@ -3,13 +3,16 @@
 import math
 import re
 from fractions import Fraction
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.analysis.reveal.check import equal
+from simfloat.analysis.reveal.candidates import Candidate
+from simfloat.analysis.reveal.check import equal, exclusion
+from simfloat.analysis.reveal.probe import BlackBox
 from simfloat.formats.definition import round_value
 from tests.blackbox.test_reveal import FLUSHED_FP16, assert_gives_bits
 
@@ -101,3 +104,24 @@ def test_accumulators_that_were_hard_to_exclude_are_printed_with_operands():
     lines = str(found).split("\n")[3:]
     assert len(lines) == 3 and lines[0] == f"  excluded: {close[0]}"
     assert re.fullmatch(r"  excluded: .* gives \S+, f \S+ for a = \[.*\], b = \[.*\]", lines[0])
+
+
+def test_accumulators_that_round_once_and_through_a_wider_format_are_distinguished():
+    """No random sums are compared, only those that are built to break a candidate that is nearly right."""
+    aligned, wide = sf.fused(4, 24, sf.BF16), sf.fused(4, 24)
+    for once, twice, output, k in (
+        (sf.blocked(4, aligned, sf.BF16), sf.blocked(4, wide, sf.numpy_sum(sf.BF16)), None, 18),
+        (
+            sf.lanes(3, aligned, sf.FP32),
+            sf.lanes(3, wide, sf.numpy_sum(sf.FP32, products=sf.BF16)),
+            None,
+            14,
+        ),
+        (aligned, wide, sf.BF16, 4),
+    ):
+        candidates = Candidate(once), Candidate(twice, output)
+        for unknown, candidate in (candidates, candidates[::-1]):
+            f = partial(sf.dot, inputs=sf.E4M3, accumulate=unknown.accumulator, output=unknown.output)
+            difference = exclusion(candidate, BlackBox(f, k, (sf.E4M3, sf.E4M3)))
+            assert difference is not None and difference.is_close, (unknown, candidate)
+            assert f(difference.a, difference.b) == difference.result != difference.other

@@ -44,7 +44,6 @@ from simfloat.sums import (
     tensor_core,
     trees,
 )
-from simfloat.sums.sequential import SequentialSum
 from simfloat.sums.trees import ROUNDED_ORDERS
 from simfloat.sums.units import AMD_UNITS, INSTRUCTIONS, NVIDIA_UNITS
 
@@ -219,7 +218,7 @@ def _part_accumulators(
     outers = list(_accumulators(evidence.above(size), outer, count))
     for first, second in _pairs(inners, outers):
         # Sums of parts have no products that could be rounded.
-        if not (second.is_matrix_unit or (isinstance(second, SequentialSum) and second.products)):
+        if not (second.is_matrix_unit or getattr(second, "products", None)):
             yield first, second
 
 
@@ -262,32 +261,39 @@ def _fused(evidence: Evidence, terms: int) -> Iterator[Accumulator]:
     bits, alignment_mode = evidence.alignment.precision - 1, evidence.alignment.rounding
     alignments = [mode for mode in all_modes() if mode.aligns and alignment_mode in (None, mode)]
     alignments.sort(key=lambda mode: not mode.is_toward_zero)  # most units align in this way
+    totals = list(product(_totals(evidence, bits), alignments))
+    if evidence.last is not None and evidence.last.rounding == nearest_even and evidence.last.precision < bits:
+        # Probes show a total that is rounded to nearest; units truncate to FP32.
+        yield from (_fused_to(terms, bits, *total, align) for total, align in totals[:MOST_FORMATS])
     for align, output in product(alignments, (FP32, FP16, E8M13)):
         yield fused(terms, bits, output, align=align)
-    for (output, rounding), align in product(_totals(evidence, bits), alignments):
-        is_default = rounding == nearest_even and output not in (FP32, E8M13)
-        yield fused(terms, bits, output, rounding=None if is_default else rounding, align=align)
+    yield from (_fused_to(terms, bits, *total, align) for total, align in totals)
+
+
+def _fused_to(terms: int, bits: int, output: Format, rounding: Rounding, align: Rounding) -> Accumulator:
+    """Return aligned sums whose totals are rounded in this mode, which is not named if it is the default."""
+    is_default = rounding == nearest_even and output not in (FP32, E8M13)
+    return fused(terms, bits, output, rounding=None if is_default else rounding, align=align)
 
 
 def _totals(evidence: Evidence, bits: int) -> Iterator[tuple[Format, Rounding]]:
     """Yield the formats of totals of aligned products, and the modes in which they are rounded.
 
-    If the result has fewer bits than products are aligned to, the mode of the result applies.
+    If the result has fewer bits than products are aligned to, the mode of the result applies, and totals have the
+    format of the result or one of the common formats that are wider.
     """
-    last, formats = evidence.last, [FP32, FP16, E8M13, *CATALOG.values()]
+    last = evidence.last
     if last is None:
         return
-    narrow, result_modes = (
-        _formats(last.precision, evidence.span),
-        all_modes() if last.rounding is None else [last.rounding],
-    )
-    modes = all_modes()
-    if last.precision < bits:
-        formats, modes = [], list(result_modes)
+    formats, modes = [*_formats(last.precision, evidence.span), FP32, FP16, E8M13], all_modes()
+    if last.precision >= bits:
+        formats += CATALOG.values()
+    elif last.rounding is not None:
+        modes = [last.rounding]
     modes += [mode.saturating() for mode in modes] if evidence.saturates else []
-    for format in dict.fromkeys([*narrow, *formats]):
+    for mode, format in product(modes, dict.fromkeys(formats)):
         if format.precision >= last.precision and format.signed and format.has_zero:
-            yield from product([format], modes)
+            yield format, mode
 
 
 def _sums(evidence: Evidence) -> list[tuple[Format, Rounding]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +16,9 @@ from numpy.typing import NDArray
 from simfloat.analysis.reveal.candidates import Candidate
 from simfloat.analysis.reveal.probe import BlackBox, ProductRange, Sums
 from simfloat.arithmetic import round as round_to
-from simfloat.formats import Format, toward_zero
+from simfloat.formats import FP32, FP64, Format, toward_zero
 from simfloat.sums import Accumulator
+from simfloat.sums.blocked import Blocked, SumOfLanes
 
 #: The number of sums for each kind of operands.
 ROWS = 24
@@ -139,6 +141,93 @@ def breaking_operands(
         exponents = _binades(box, format)
         for some in np.array_split(exponents, 1 + len(exponents) * box.terms // TOGETHER):
             yield _aim_at_targets(candidate, box, rng, _targets(format, some, rng))
+
+
+#: The number of sums for each pair of formats that show whether they are rounded to one or to both, and the number from
+#: which these are selected.
+TWICE_ROWS, TWICE_TRIED = 48, 1024
+
+#: The maximum number of products of such a sum.
+FEW = 6
+
+
+def twice_rounded_operands(
+    candidate: Candidate, box: BlackBox, rng: np.random.Generator
+) -> Iterator[tuple[NDArray, NDArray]]:
+    """Yield operands (rows, terms) whose sums change if they are first rounded to a wider format.
+
+    A few products of one part add up to the midpoint of two numbers of a format of the candidate, and to a smaller term
+    below the last bit of a wider format: of the candidate, or FP32 or FP64. All other products are zero.
+    """
+    formats = list(dict.fromkeys(_formats(candidate)))
+    parts = [part for part in _parts(candidate.accumulator, np.arange(box.terms)) if len(part) > 1]
+    pairs = dict.fromkeys(
+        (narrow.precision, wide.precision)
+        for narrow in formats
+        for wide in (*formats, FP32 if narrow.precision < FP32.precision else FP64)
+        if narrow.precision < wide.precision
+    )
+    for pair in pairs:
+        binades = max(format.emin for format in formats), min(format.emax for format in formats)
+        a, b = _midpoints(box, rng, parts, pair, binades)
+        if len(a):
+            yield a, b
+
+
+def _parts(accumulator: Accumulator, places: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the positions of all products, and those of the products of each run, lane and chunk."""
+    match accumulator:
+        case Blocked(size=size):
+            parts = [places[start : start + size] for start in range(0, len(places), size)]
+        case SumOfLanes(count=count):
+            parts = [places[lane::count] for lane in range(count)]
+        case _:
+            size = accumulator.chunk or 1
+            return [places, *(places[start : start + size] for start in range(0, len(places), size) if size > 1)]
+    return [places, *(inner for part in parts for inner in _parts(accumulator.inner, part))]
+
+
+def _midpoints(
+    box: BlackBox,
+    rng: np.random.Generator,
+    parts: list[NDArray[np.int64]],
+    precisions: tuple[int, int],
+    binades: tuple[int, int],
+) -> tuple[NDArray, NDArray]:
+    """Return operands with sums of a midpoint of numbers of the first precision and a term below the second."""
+    (first, second), (narrow, wide), rows = box.inputs, precisions, TWICE_TRIED
+    # The term's exponent below that of the sum; a few other ones show roundings to formats in between.
+    down = np.where(rng.random(rows) < 0.7, wide + rng.integers(0, 4, rows), rng.integers(narrow + 1, wide + 4, rows))
+    lowest = first.emin - first.mantissa_bits + second.emin - second.mantissa_bits
+    low = np.maximum(binades[0], lowest + down)
+    binade = rng.integers(low, np.maximum(low, min(binades[1], first.emax + second.emax + 1)) + 1)
+    # In units of half a spacing a midpoint is an odd number with one more bit than the format.
+    shape = (rows, FEW)
+    x_bits = rng.integers(0, min(first.mantissa_bits, narrow) + 1, (rows, 1))
+    y_bits = rng.integers(0, np.minimum(second.mantissa_bits, narrow - x_bits) + 1)
+    x, y = (rng.integers(1 << count, 2 << count, shape) for count in (x_bits, y_bits))
+    shift = np.maximum(narrow - 1 - x_bits - y_bits, 0) * rng.integers(0, 2, shape)
+    counts = rng.integers(1, FEW, rows)
+    units = np.where(np.arange(FEW) < counts[:, np.newaxis], (x * y) << shift, 0)
+    totals = units.sum(1)
+    is_midpoint = (totals % 2 == 1) & (totals >> narrow == 1)
+    # Most terms are on the side of the midpoint to which a tie to even does not go.
+    signs = np.where(rng.random(rows) < 0.75, 1 - (totals & 2), rng.choice([-1, 1], rows))
+    values = np.ldexp(units.astype(np.float64), (binade - narrow)[:, np.newaxis])
+    values[np.arange(rows), counts] = np.ldexp(signs.astype(np.float64), binade - down)
+    significands = np.where(np.arange(FEW) < counts[:, np.newaxis], np.ldexp(y, -y_bits), 1.0)
+    values *= rng.choice([-1.0, 1.0], (rows, 1))
+    a, b = operands_for_products(box, values, significands)
+    is_exact = (a.astype(np.float64) * b == values).all(1)
+    left, right = np.zeros((2, TWICE_ROWS, box.terms))
+    n = 0
+    for row in np.flatnonzero(is_midpoint & is_exact):
+        part, size = parts[rng.integers(len(parts))], counts[row] + 1
+        if len(part) >= size and n < TWICE_ROWS:
+            places = rng.permutation(part)[:size]
+            left[n, places], right[n, places] = a[row, :size], b[row, :size]
+            n += 1
+    return left[:n], right[:n]
 
 
 def _formats(candidate: Candidate) -> Iterator[Format]:
@@ -266,7 +355,8 @@ def exclusion(candidate: Candidate, box: BlackBox) -> Exclusion | None:
         if difference is not None:
             return difference
     for seed in range(SEEDS):
-        for a, b in breaking_operands(candidate, box, np.random.default_rng(seed)):
+        rng = np.random.default_rng(seed)
+        for a, b in chain(breaking_operands(candidate, box, rng), twice_rounded_operands(candidate, box, rng)):
             results = np.array([box(x, y) for x, y in zip(a, b, strict=True)])
             difference = _difference(candidate, box, Sums(a, b, results))
             if difference is not None:

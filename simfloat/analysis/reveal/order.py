@@ -13,6 +13,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from operator import itemgetter
 from typing import NamedTuple
 
 from simfloat.analysis.reveal.probe import BlackBox, Builder, ContradictoryProbes, ProductRange, Tree, last
@@ -381,9 +382,12 @@ class Evidence(NamedTuple):
         return len(shorter) <= 1 and len(longer) <= 1
 
     def inside(self, size: int) -> Evidence:
-        """Return the evidence for sums of at most `size` products; if these have no evidence, all evidence."""
+        """Return the evidence for sums of at most `size` products; if these have no evidence, all evidence.
+
+        The last addition is that of the longest of these sums.
+        """
         steps = [(products, step) for products, step in self.steps if products <= size]
-        return self._replace(steps=steps, last=None) if steps else self
+        return self._replace(steps=steps, last=max(steps, key=itemgetter(0))[1]) if steps else self
 
     def above(self, size: int) -> Evidence:
         """Return the evidence for sums of runs of `size` products.
