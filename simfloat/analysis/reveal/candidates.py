@@ -271,7 +271,7 @@ def _fused(evidence: Evidence, terms: int) -> Iterator[Accumulator]:
 
 
 def _fused_to(terms: int, bits: int, output: Format, rounding: Rounding, align: Rounding) -> Accumulator:
-    """Return aligned sums whose totals are rounded in this mode, which is not named if it is the default."""
+    """Return aligned sums with totals in this mode, which is not named if it is the default."""
     is_default = rounding == nearest_even and output not in (FP32, E8M13)
     return fused(terms, bits, output, rounding=None if is_default else rounding, align=align)
 

@@ -154,7 +154,7 @@ FEW = 6
 def twice_rounded_operands(
     candidate: Candidate, box: BlackBox, rng: np.random.Generator
 ) -> Iterator[tuple[NDArray, NDArray]]:
-    """Yield operands (rows, terms) whose sums change if they are first rounded to a wider format.
+    """Yield operands (rows, terms) with sums that change if they are first rounded to a wider format.
 
     A few products of one part add up to the midpoint of two numbers of a format of the candidate, and to a smaller term
     below the last bit of a wider format: of the candidate, or FP32 or FP64. All other products are zero.
@@ -196,7 +196,7 @@ def _midpoints(
 ) -> tuple[NDArray, NDArray]:
     """Return operands with sums of a midpoint of numbers of the first precision and a term below the second."""
     (first, second), (narrow, wide), rows = box.inputs, precisions, TWICE_TRIED
-    # The term's exponent below that of the sum; a few other ones show roundings to formats in between.
+    # The term's exponent below the sum's exponent; a few other ones show roundings to formats in between.
     down = np.where(rng.random(rows) < 0.7, wide + rng.integers(0, 4, rows), rng.integers(narrow + 1, wide + 4, rows))
     lowest = first.emin - first.mantissa_bits + second.emin - second.mantissa_bits
     low = np.maximum(binades[0], lowest + down)
