@@ -64,9 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write all files."""
     folder: Path = options.folder
-    if folder.is_file():
-        print(f"simfloat: {folder} is a file; the first argument is the folder of the vectors.", file=sys.stderr)
-        return 2
     folder.mkdir(parents=True, exist_ok=True)
     unit: Unit | None = options.unit
     if unit is not None:
