@@ -143,12 +143,8 @@ def breaking_operands(
             yield _aim_at_targets(candidate, box, rng, _targets(format, some, rng))
 
 
-#: The number of sums for each pair of formats that show whether they are rounded to one or to both, and the number from
-#: which these are selected.
-TWICE_ROWS, TWICE_TRIED = 48, 1024
-
-#: The maximum number of products of such a sum.
-FEW = 6
+#: The number of random sums from which sums of a midpoint and a smaller term are selected, and their most products.
+TRIED, FEW = 1024, 6
 
 
 def twice_rounded_operands(
@@ -195,8 +191,8 @@ def _midpoints(
     binades: tuple[int, int],
 ) -> tuple[NDArray, NDArray]:
     """Return operands with sums of a midpoint of numbers of the first precision and a term below the second."""
-    (first, second), (narrow, wide), rows = box.inputs, precisions, TWICE_TRIED
-    # The term's exponent below the sum's exponent; a few other ones show roundings to formats in between.
+    (first, second), (narrow, wide), rows = box.inputs, precisions, TRIED
+    # The exponent of the term below the exponent of the sum; a few other ones show roundings to formats in between.
     down = np.where(rng.random(rows) < 0.7, wide + rng.integers(0, 4, rows), rng.integers(narrow + 1, wide + 4, rows))
     lowest = first.emin - first.mantissa_bits + second.emin - second.mantissa_bits
     low = np.maximum(binades[0], lowest + down)
@@ -217,13 +213,14 @@ def _midpoints(
     values[np.arange(rows), counts] = np.ldexp(signs.astype(np.float64), binade - down)
     significands = np.where(np.arange(FEW) < counts[:, np.newaxis], np.ldexp(y, -y_bits), 1.0)
     values *= rng.choice([-1.0, 1.0], (rows, 1))
+    values, significands, counts = values[is_midpoint], significands[is_midpoint], counts[is_midpoint]
     a, b = operands_for_products(box, values, significands)
     is_exact = (a.astype(np.float64) * b == values).all(1)
-    left, right = np.zeros((2, TWICE_ROWS, box.terms))
+    left, right = np.zeros((2, 2 * ROWS, box.terms))
     n = 0
-    for row in np.flatnonzero(is_midpoint & is_exact):
+    for row in np.flatnonzero(is_exact):
         part, size = parts[rng.integers(len(parts))], counts[row] + 1
-        if len(part) >= size and n < TWICE_ROWS:
+        if len(part) >= size and n < len(left):
             places = rng.permutation(part)[:size]
             left[n, places], right[n, places] = a[row, :size], b[row, :size]
             n += 1
