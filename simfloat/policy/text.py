@@ -165,7 +165,10 @@ def parse(text: str) -> Any:
         raise ValueError(f"Cannot read {_short(text)!r}: it has {len(text)} characters, more than {LONGEST}.")
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, TypeError) as error:
+    except SyntaxError as error:
+        stop = "" if error.msg.endswith("?") else "."
+        raise ValueError(f"Cannot read {_short(text)!r}: {error.msg}{stop}") from None
+    except TypeError as error:
         raise ValueError(f"Cannot read {_short(text)!r}: {error}.") from None
     except (RecursionError, MemoryError):
         raise ValueError(f"Cannot read {_short(text)!r}: it is nested too deeply.") from None

@@ -73,6 +73,7 @@ def test_an_accumulator_nested_too_deeply_for_a_text_is_not_written():
     ("stochastic(-10000000000000000000)", "1 to 32 random bits, got bits=-10000000000000000000"),
     ("Format(1000000000, 2)", "compute: .* got 1000000000"),
     ("e1000000000m2", "compute: Unknown format"),
+    ("fused(4 20)", r"Cannot read 'fused\(4 20\)': invalid syntax[^<]*$"),
     ("FP16.saturating()", "Cannot read 'FP16.saturating"),
     ("stochastic(**{})", "Cannot read"),
     ("sequential(*FP16)", "Cannot read"),
