@@ -251,6 +251,9 @@ HEIGHT = 2.7
 #: By default, the first of these phases in which anything was counted is drawn.
 AUTO, PREFERRED = "auto", ("backward", "forward", "update")
 
+#: Operations that round the operands of a product: in the backward pass these are no gradients.
+OPERAND_CASTS = {"cast_input", "cast_weight"}
+
 #: The name of the values that are counted in a phase.
 NAMES = {None: "result", "forward": "result", "backward": "gradient", "update": "updated value"}
 
@@ -296,8 +299,10 @@ def exponents(
         recorder: the `Recorder`.
         path, operation: a shell pattern of paths, and the name of an operation, as in `Recorder.counts`; by default
             all results.
-        phase: "forward", "backward" or "update", or None for all. By default the gradients ("backward"); if none were
-            counted, the results of the forward pass; if there are none of these either, the updates.
+        phase: "forward", "backward" or "update", or None for all. By default "backward"; if nothing was counted there,
+            the results of the forward pass; if there are none of these either, the updates. The backward pass is drawn
+            without inputs and weights that are rounded again for its products. Beside gradients it contains the steps
+            of their formulas; a path of parameters, such as "*.weight", selects gradients only.
         format: a format whose range is drawn; the figure then shows which values it would keep.
         scale: a power of two by which all values are multiplied before they are rounded to the format.
         log: True for a logarithmic axis of percentages.
@@ -315,6 +320,10 @@ def exponents(
         raise ValueError(f"recorder must be a simfloat.Recorder, got a {type(recorder).__name__}.")
     phase = _counted_phase(recorder, path, operation) if phase == AUTO else phase
     histogram = recorder.histogram(path, phase, operation=operation)
+    if phase == "backward" and operation is None:
+        for cast in sorted({key.operation for key, _ in recorder.entries()} & OPERAND_CASTS):
+            for exponent, count in recorder.histogram(path, phase, operation=cast).items():
+                histogram[exponent] -= count
     if not any(histogram.values()):
         raise ValueError(_nothing_message(phase, recorder, path, operation))
     figure, axes = new_figure(1, 1, COLUMN_WIDTH, HEIGHT)

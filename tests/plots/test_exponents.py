@@ -119,6 +119,16 @@ def test_a_recorders_gradients_are_drawn_within_the_figure(recorder, tmp_path):
     assert min(text.get_fontsize() for text in texts) >= 7
 
 
+def test_operands_of_the_backward_pass_are_not_drawn_as_gradients():
+    seen, layer = sf.Recorder(), sf.nn.Linear(3, 2, rng=0)
+    with sf.simulate("bf16-standard", observer=seen):
+        sf.nn.mse_loss(layer(np.full((4, 3), 2.0**40)), np.zeros((4, 2))).backward()
+    both, casts = seen.histogram("", "backward"), seen.histogram("", "backward", operation="cast_input")
+    assert casts[40] == 12  # the input, which the product of the weight's gradient rounds again
+    drawn = bars(exponents(seen, "").axes[0])["kept"]
+    assert set(drawn) == {e for e, count in both.items() if e != "zero" and count > casts.get(e, 0)}
+
+
 @pytest.mark.parametrize(
     "phases, name", [(["forward"], "results"), (["forward", "backward"], "gradients"), (["update"], "updated values")]
 )
