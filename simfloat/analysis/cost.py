@@ -41,8 +41,8 @@ def value_bits(value: Format | Cast) -> float:
 class ParameterState(NamedTuple):
     """The bits that each element of a parameter takes during training.
 
-    `copy` is the copy that contractions read, if it is narrower than the weight. `compensation` is the compensation of
-    Kahan's update.
+    `copy` is the copy that contractions read, if it is narrower than the weight. It is counted for every parameter,
+    also if no contraction reads the parameter. `compensation` is the compensation of Kahan's update.
     """
 
     path: str
@@ -225,7 +225,8 @@ def cost(model: Any, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy | str
       of contractions are counted in the formats that they are rounded to. An operand with block scales also counts the
       bits of a scale, divided by the size of a whole block. All other operands are counted in the format of the result.
     * Bytes of state for each parameter: the weight, the gradient, the moments of the optimizer, the compensation of
-      Kahan's update, and the copy that contractions read if it is narrower than the weight.
+      Kahan's update, and the copy that contractions read if it is narrower than the weight (for all parameters). The
+      field `state` has these numbers.
 
     Convolutions count every position of their kernels, including zeros of the padding. Each of the two gradients of a
     convolution is as much work as the convolution itself. For many policies on one model, use :func:`count_work`.
