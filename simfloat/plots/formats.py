@@ -301,8 +301,8 @@ def exponents(
             all results.
         phase: "forward", "backward" or "update", or None for all. By default "backward"; if nothing was counted there,
             the results of the forward pass; if there are none of these either, the updates. The backward pass is drawn
-            without inputs and weights that are rounded again for its products. Beside gradients it contains the steps
-            of their formulas; a path of parameters, such as "*.weight", selects gradients only.
+            without inputs and weights that are rounded again for its products. It contains gradients and the steps of
+            their formulas; a path of parameters, such as "*.weight", selects gradients only.
         format: a format whose range is drawn; the figure then shows which values it would keep.
         scale: a power of two by which all values are multiplied before they are rounded to the format.
         log: True for a logarithmic axis of percentages.
