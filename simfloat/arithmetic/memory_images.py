@@ -315,6 +315,11 @@ def unknown_digits_message(word: str) -> str:
     return f"{word!r} has digits that are unknown (x) or not driven (z); a number has neither."
 
 
+def unknown_hint(code: str) -> str:
+    """Return the end of a message on an invalid hexadecimal code, if it has such digits; otherwise the empty text."""
+    return f" {unknown_digits_message(code)}" if UNKNOWN.search(code.lower().removeprefix("0x")) else ""
+
+
 def _words(text: str, path: Path) -> Iterator[tuple[int, str]]:
     """Generate every word that is not white space or a comment, with its position."""
     for piece in PIECES.finditer(text):

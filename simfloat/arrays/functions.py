@@ -111,8 +111,13 @@ class ArrayFunctions(NumpyMethods):
 
         `ddof` is NumPy's older name of `correction`. Every step is rounded. `axis` and `keepdims` work as in `sum`.
         """
-        if others or (correction and ddof):
-            refuse_options("var", others or {"correction and ddof": None})
+        if others:
+            refuse_options("var", others)
+        if correction and ddof:
+            raise ValueError(
+                "The method var of arrays of a format takes correction or ddof, two names of one option; "
+                "got correction and ddof."
+            )
         self._real_numbers("var")
         deviations = self - self.mean(axis, True)  # type: ignore[operator]
         count = self._rows(axis, keepdims)[0].shape[-1] - (correction or ddof)

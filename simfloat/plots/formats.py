@@ -319,11 +319,7 @@ def exponents(
     if not isinstance(recorder, Recorder):
         raise ValueError(f"recorder must be a simfloat.Recorder, got a {type(recorder).__name__}.")
     phase = _counted_phase(recorder, path, operation) if phase == AUTO else phase
-    histogram = recorder.histogram(path, phase, operation=operation)
-    if phase == "backward" and operation is None:
-        for cast in sorted({key.operation for key, _ in recorder.entries()} & OPERAND_CASTS):
-            for exponent, count in recorder.histogram(path, phase, operation=cast).items():
-                histogram[exponent] -= count
+    histogram = _histogram(recorder, path, phase, operation)
     if not any(histogram.values()):
         raise ValueError(_nothing_message(phase, recorder, path, operation))
     figure, axes = new_figure(1, 1, COLUMN_WIDTH, HEIGHT)
@@ -336,15 +332,25 @@ def exponents(
     return figure
 
 
+def _histogram(recorder: Recorder, path: str | None, phase: str | None, operation: str | None) -> Histogram:
+    """Return the exponents of a phase; those of the backward pass without the casts of operands."""
+    histogram = recorder.histogram(path, phase, operation=operation)
+    if phase == "backward" and operation is None:
+        for cast in sorted({key.operation for key, _ in recorder.entries()} & OPERAND_CASTS):
+            for exponent, count in recorder.histogram(path, phase, operation=cast).items():
+                histogram[exponent] -= count
+    return histogram
+
+
 def _counted_phase(recorder: Recorder, path: str | None, operation: str | None) -> str | None:
     """Return the default phase: the first preferred one in which a finite result was counted, or None."""
-    counted = (p for p in PREFERRED if any(recorder.histogram(path, p, operation=operation).values()))
+    counted = (p for p in PREFERRED if any(_histogram(recorder, path, p, operation).values()))
     return next(counted, None)
 
 
 def _nothing_message(phase: str | None, recorder: Recorder, path: str | None, operation: str | None) -> str:
     """Return the message if there is nothing to draw, with the phases in which something was counted."""
-    counts = {p: sum(recorder.histogram(path, p, operation=operation).values()) for p in PREFERRED}
+    counts = {p: sum(_histogram(recorder, path, p, operation).values()) for p in PREFERRED}
     there = [f"{number} in phase {p!r}" for p, number in counts.items() if number]
     where, besides = f" in phase {phase!r}" if phase else "", f"; counted were {', '.join(there)}" if there else ""
     return f"There is nothing to draw: no finite result was counted{where}{besides}."

@@ -125,7 +125,7 @@ def sum_blocks(
         mode = nearest_even if rounding is None else rounding
         if flags:
             of_result = round_numbers(total, format, mode, flags=True)[1]
-            raised |= of_result | np.uint8(INVALID * getattr(partial, "is_invalid", False))
+            raised |= of_result | np.uint8(INVALID * (partial is not None and partial.is_invalid))
         total = round_numbers(total, format, mode, stream=stream)
     results = (np.asarray(total, np.float64), raised)
     if is_on_gpu(x):
@@ -220,6 +220,11 @@ class _PartialSum(ABC):
     @abstractmethod
     def total(self) -> Any:
         """Return the sum of all numbers."""
+
+    @property
+    def is_invalid(self) -> bool:
+        """True if an addition was invalid and its flags do not show it."""
+        return False
 
 
 class _ContinuedSum(_PartialSum):

@@ -20,7 +20,7 @@ from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
 from simfloat.arithmetic.codes import decode, encode, hexadecimal_texts, read_code
 from simfloat.arithmetic.machines import on_cpu
-from simfloat.arithmetic.memory_images import UNKNOWN, unknown_digits_message
+from simfloat.arithmetic.memory_images import unknown_hint
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.testfloat import (
     BOOLEAN,
@@ -473,7 +473,6 @@ def _flags(text: str) -> int:
 def _read_code(text: str, kind: Kind) -> int:
     """Return the code of a number, an integer or a boolean."""
     digits = digits_of(kind)
-    hint = f" {unknown_digits_message(text)}" if UNKNOWN.search(text.lower().removeprefix("0x")) else ""
     if isinstance(kind, Format):
         if parts := REPORTED.fullmatch(text):
             exponent, fraction = int(parts["exponent"], 16), int(parts["fraction"], 16)
@@ -481,12 +480,12 @@ def _read_code(text: str, kind: Kind) -> int:
             if not exponent >> kind.exponent_bits and not fraction >> kind.mantissa_bits:
                 return code
         if len(text) != digits or not DIGITS.fullmatch(text):
-            raise ValueError(f"A code of {kind} has {digits} hexadecimal digits, got {text!r}.{hint}")
+            raise ValueError(f"A code of {kind} has {digits} hexadecimal digits, got {text!r}.{unknown_hint(text)}")
         return read_code(text, kind)
     most = 1 if kind is BOOLEAN else 2 ** (8 * kind.itemsize) - 1
     if len(text) != digits or not DIGITS.fullmatch(text) or int(text, 16) > most:
         what = "0 or 1" if kind is BOOLEAN else f"{digits} hexadecimal digits of {kind.name}"
-        raise ValueError(f"A field of this operation is {what}, got {text!r}.{hint}")
+        raise ValueError(f"A field of this operation is {what}, got {text!r}.{unknown_hint(text)}")
     return int(text, 16)
 
 
