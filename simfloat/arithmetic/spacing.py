@@ -206,22 +206,22 @@ def _with_signs(extremes: NDArray, is_negative: NDArray) -> NDArray:
     return as_array(np.copysign(extremes, np.where(is_negative, -one, one)))
 
 
-def place_of_largest(x: NDArray, axis: int | None = None) -> NDArray[np.integer]:
+def place_of_largest(x: NDArray, axis: int | None = None, keepdims: bool = False) -> NDArray[np.integer]:
     """Return the position of the largest value along an axis, or in row-major order, like numpy.argmax."""
-    return _place_of_first_nan(x, x.argmax(axis), axis)
+    return _place_of_first_nan(x, x.argmax(axis, keepdims=keepdims), axis, keepdims)
 
 
-def place_of_least(x: NDArray, axis: int | None = None) -> NDArray[np.integer]:
+def place_of_least(x: NDArray, axis: int | None = None, keepdims: bool = False) -> NDArray[np.integer]:
     """Return the position of the smallest value along an axis, or in row-major order, like numpy.argmin."""
-    return _place_of_first_nan(x, x.argmin(axis), axis)
+    return _place_of_first_nan(x, x.argmin(axis, keepdims=keepdims), axis, keepdims)
 
 
-def _place_of_first_nan(x: NDArray, place: Any, axis: int | None) -> NDArray[np.integer]:
+def _place_of_first_nan(x: NDArray, place: Any, axis: int | None, keepdims: bool) -> NDArray[np.integer]:
     """Return the position of the first NaN if one exists, otherwise `place`; CuPy returns the position of any NaN."""
     if not is_on_gpu(x):
         return place
     unknown = np.isnan(x)
-    return np.where(unknown.any(axis), unknown.argmax(axis), place)
+    return np.where(unknown.any(axis, keepdims=keepdims), unknown.argmax(axis, keepdims=keepdims), place)
 
 
 def clip_by_extremes(a: NDArray, low: NDArray, high: NDArray) -> NDArray:

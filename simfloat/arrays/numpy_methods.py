@@ -58,13 +58,13 @@ class NumpyMethods:
         """Return True if no element along `axis` is zero, as numpy.all does."""
         return np.all(self.numbers, axis, keepdims=keepdims)  # type: ignore[arg-type]
 
-    def argmax(self, axis: int | None = None) -> Any:
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Any:
         """Return the index of the largest element along `axis`, as numpy.argmax does."""
-        return place_of_largest(self._real_numbers("An order"), axis)
+        return place_of_largest(self._real_numbers("An order"), axis, keepdims)
 
-    def argmin(self, axis: int | None = None) -> Any:
+    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Any:
         """Return the index of the smallest element along `axis`, as numpy.argmin does."""
-        return place_of_least(self._real_numbers("An order"), axis)
+        return place_of_least(self._real_numbers("An order"), axis, keepdims)
 
     def argsort(self, axis: int | None = -1) -> Any:
         """Return the indices that sort the elements along `axis`, as numpy.argsort does."""

@@ -404,7 +404,9 @@ SHOWN = (
 )
 
 
-def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
+def explain(
+    model: torch.nn.Module, sample: Any, policy: Policy | str, path: str | None = None, *, operation: str | None = None
+) -> Table:
     """Return a table of the operations that a forward and a backward pass of a model would run under a policy.
 
     Each row has the layer, the operation, how it is carried out, and its formats. The last column is the name that an
@@ -419,13 +421,17 @@ def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
         model: a torch.nn.Module.
         sample: the argument of the model, a tuple of its arguments, or a dictionary of its keyword arguments.
         policy: a Policy, or the name of one in `simfloat.policies`.
+        path: a shell pattern of the paths of layers, such as ``"blocks.0.*"``; ``"(outside)"`` for operations outside
+            of all layers. None for all.
+        operation: a shell pattern of names in the column operation, such as ``"*softmax*"``; None for all.
 
     Returns:
         A `Table`, with one row for each operation and place.
 
     Raises:
         ValueError: if the policy is unknown; if `model` is not a torch.nn.Module, or cannot be called with the sample;
-            if the type of a parameter cannot represent its `weights`; if an operation has complex or sparse operands.
+            if the type of a parameter cannot represent its `weights`; if an operation has complex or sparse operands;
+            if a pattern matches no row.
     """
     run = Run(deepcopy(model), as_policy(policy, "simfloat.torch.explain"), 0, None)
     shown = run.show()
@@ -442,19 +448,22 @@ def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
             lacking = WITHOUT_DERIVATIVE.search(str(error))
             if lacking is None:
                 raise
-    rows: list[tuple[str, ...]] = [("layer", "operation", "carried out by", *SHOWN, "to a policy")]
+    rows: list[tuple[str, ...]] = []
     for name, place in shown:
         stored = place.active_policy.policy.recipe(place.path, UPDATE).weights
         cells = [str(stored if role == "weights" else getattr(place.recipe, role)) for role in SHOWN]
         rows.append((place.path or OUTSIDE, name, "rule", *cells, " ".join(place.operations)))
-    for func, how, path in run.met:
+    for func, how, layer in run.met:
         if how == "refused":
-            rows.append((path or OUTSIDE, str(func), how, *["-"] * len(SHOWN), "-"))
+            rows.append((layer or OUTSIDE, str(func), how, *["-"] * len(SHOWN), "-"))
     if lacking is not None:
         name = lacking.group(1)
-        where = next((path for func, _, path in run.met if _base_name(func) == name), "")
+        where = next((layer for func, _, layer in run.met if _base_name(func) == name), "")
         rows.append((where or OUTSIDE, f"aten.{name}", "no derivative", *["-"] * len(SHOWN), "-"))
-    return aligned(rows)
+    check_pattern("path", path, (layer for layer, *_ in rows))
+    check_pattern("operation", operation, (name for _, name, *_ in rows))
+    chosen = [row for row in rows if matches(path, row[0]) and matches(operation, row[1])]
+    return aligned([("layer", "operation", "carried out by", *SHOWN, "to a policy"), *chosen])
 
 
 def _base_name(func: Any) -> str:

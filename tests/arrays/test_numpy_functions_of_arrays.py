@@ -345,6 +345,7 @@ def test_joined_arrays_have_one_format(operands):
 
 def test_extremes_have_places(operands):
     x = operands[0]
+    assert np.array_equal(x.argmax(0, keepdims=True), np.asarray(x).argmax(0, keepdims=True))
     assert x.argmax() == np.asarray(x).argmax() and np.array_equal(abs(x).argmin(axis=0), abs(np.asarray(x)).argmin(0))
     assert np.array_equal(x.diagonal(1), np.asarray(x).diagonal(1))
     assert np.array_equal(x.flatten(), x.ravel()) and not np.shares_memory(x.flatten(), x)
