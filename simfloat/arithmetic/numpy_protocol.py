@@ -225,7 +225,7 @@ class OperandOfPandas:
         return PANDAS_PRIORITY
 
 
-def refuse_readers(called: str, passed_by: str) -> None:
+def refuse_readers(called: str, passed_by: str, alternatives: Mapping[str, str]) -> None:
     """Raise ValueError if another library asks for the values of such an array, in `__array__`, to compute with them.
 
     NumPy calls the protocol before it computes on such an array, but not for a list of arrays or a `DataArray` of
@@ -239,21 +239,31 @@ def refuse_readers(called: str, passed_by: str) -> None:
         _is_called_by_plotting(frame) or _only_reads(frame)
     ):
         raise ValueError(
-            f"{reader.partition('.')[0]} would compute in float64, past {passed_by}: write it in operations of "
-            f"{called}{_advice_for_lists(frame)}, or take the numbers out with np.asarray(x)."
+            f"{reader.partition('.')[0]} would compute in float64, past {passed_by}: write it in operations of {called}"
+            f"{_advice_for_reader(frame, alternatives)}, or take the numbers out with np.asarray(x)."
         )
 
 
-def _advice_for_lists(frame: FrameType) -> str:
-    """Return what to write instead of the function of NumPy that reads arrays of a list, or one array of `np.c_`."""
-    name = ""
-    while frame.f_globals.get("__name__", "").startswith("numpy.") and frame.f_back is not None:
-        name, frame = frame.f_code.co_qualname.partition(".")[0], frame.f_back
-    if name == "AxisConcatenator":
+def _advice_for_reader(frame: FrameType, alternatives: Mapping[str, str]) -> str:
+    """Return what to write instead of the function of another package that the user called, in brackets."""
+    last, module, instead = "", "", ""
+    code = frame.f_code
+    while frame.f_globals.get("__name__", "").startswith(COMPUTING_PACKAGES) and frame.f_back is not None:
+        code, module = frame.f_code, frame.f_globals["__name__"]
+        last = code.co_qualname.partition(".")[0]
+        instead = alternatives.get(last, instead)
+        frame = frame.f_back
+    if last == "AxisConcatenator":
         return " (np.concatenate([x, y]) for np.r_[x, y], and np.stack([x, y], -1) for np.c_[x, y])"
-    if name == "vectorize":
+    if last == "vectorize":
         return " (np.vectorize passes float64 numbers to its function f: call f(x), or f(x[i]) for each i)"
-    return f" (numpy.{name} of a list of arrays: np.{name}(np.stack([x, y])))" if hasattr(np, name) else ""
+    function = getattr(np, last, None)
+    if getattr(getattr(function, "_implementation", function), "__code__", None) is code:
+        if function in {*FUNCTIONS, *READERS}:
+            instead = f"numpy.{last} of a list of arrays: np.{last}(np.stack([x, y]))"
+    elif module.startswith("numpy.polynomial"):
+        instead = f"coefficients of {module}.{last} may be c.tolist(), if x is an array"
+    return f" ({instead})" if instead else ""
 
 
 def _dot(t: Any, a: Any, b: Any) -> Any:

@@ -8,7 +8,7 @@ PRODUCTS = "the products one after the other"
 #: The last part of a name in NumPy -> what to write. `numpy_protocol.ALTERNATIVES` contains those for all classes.
 ALTERNATIVES: dict[str, str] = {
     # numpy.linalg
-    "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
+    "solve": "sf.linalg.solve", "lu": "sf.linalg.lu", "norm": "sf.linalg.norm(x, ord)", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
     "svd": "sf.linalg.svd", "svdvals": "sf.linalg.svd(A).s", "det": "sf.linalg.det", "slogdet": "sf.linalg.det",
     "inv": "sf.linalg.inv", "cond": "sf.linalg.cond, an estimate in the norm 1",
     "eigh": "sf.linalg.eigh", "eigvalsh": "sf.linalg.eigh(A).values",
@@ -24,7 +24,10 @@ ALTERNATIVES: dict[str, str] = {
     "maximum.outer": "np.maximum(a.unsqueeze(1), b)", "minimum.outer": "np.minimum(a.unsqueeze(1), b)",
     "multiply.reduce": PRODUCTS, "multiply.accumulate": PRODUCTS,
     # others
-    "prod": PRODUCTS, "cumprod": PRODUCTS,
+    "prod": f"{PRODUCTS} (math.prod(x) of a vector)", "cumprod": PRODUCTS,
+    "nextafter": "sf.nextafter(x, y, x.format)", "spacing": "sf.ulp(x, x.format)", "ldexp": "x * 2.0**k",
+    "frexp": "np.frexp(np.asarray(x))", "modf": "x - x.trunc() and x.trunc()",
+    "divmod": "(x / y).floor() and x - y * (x / y).floor()",
     "einsum": "@, transpose and sum (xarray: of d.data)", "tanh": "x.tanh()", "logaddexp": "exp and log",
     "convolve": "np.lib.stride_tricks.sliding_window_view(np.pad(a, b.size - 1), b.size) @ b[::-1]",
     "correlate": "np.lib.stride_tricks.sliding_window_view(a, b.size) @ b.conj() (mode='valid')",

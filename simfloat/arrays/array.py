@@ -39,9 +39,8 @@ from simfloat.formats.rounding import RoundingLike
 from simfloat.sums.accumulator import Accumulator
 from simfloat.sums.operands import first_outside_format
 
-#: Advice for operations that are not available for complex arrays.
-_PARTS = "write it in x.real and x.imag"
-_ALTERNATIVES = {"power": "write it in products"}
+#: What to write instead of operations of complex arrays, if it is not `BY_PARTS`.
+_ALTERNATIVES = {"power": "write it in products, or x.square()"}
 
 #: Types of scalars that are exact operands, together with the types of gmpy2.
 SCALARS = (int, float, complex, np.number, np.bool, str, Fraction, Decimal)
@@ -67,9 +66,11 @@ def array(
     its values are numbers of the format. Arrays with different formats, rounding modes, accumulators or streams cannot
     be combined; `astype` changes them. An array keeps its own format inside `simulate`.
 
-    Complex data have both parts in the format. A quotient is the product with the conjugate of the divisor, with both
-    parts divided by c c + d d. In a matrix product, each part is one sum of exact products: a c and -b d alternate in
-    the real part, a d and b c in the imaginary part.
+    Complex data have both parts in the format. Complex arrays have ``+ - * /``, `square`, `abs`, `conj`, sums, means
+    and matrix products. Other functions raise ValueError: write them in ``x.real`` and ``x.imag``, and join the parts
+    by ``a + 1j * b``. A quotient is the product with the conjugate of the divisor, with both parts divided by c c + d d.
+    In a matrix product, each part is one sum of exact products: a c and -b d alternate in the real part, a d and b c in
+    the imaginary part.
 
     ``np.asarray(A)`` returns the values in float64. Matplotlib, ``np.from_dlpack(A)`` and ``torch.as_tensor(A)`` read
     the same values.
@@ -267,7 +268,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
         return format(self.item(), specification) if specification else str(self)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        refuse_readers(self.name_in_messages, self.bypassed_rule)
+        refuse_readers(self.name_in_messages, self.bypassed_rule, self.alternatives)
         if copy is False:
             raise ValueError("np.asarray(A) always copies: values written to the memory of A could leave its format.")
         return np.asarray(self._in_float64(), dtype)
@@ -402,7 +403,8 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
             compute = u.compute_representable if operation in REPRESENTABLE else u.compute
             return new_array(compute(operation, *operands), u)
         if operation not in complex_parts.OPERATIONS:
-            raise ValueError(f"{operation} of complex arrays is not supported: {_ALTERNATIVES.get(operation, _PARTS)}.")
+            instead = _ALTERNATIVES.get(operation, complex_parts.BY_PARTS)
+            raise ValueError(f"{operation} of complex arrays is not supported: {instead}.")
         return new_array(complex_parts.compute(u, operation, *operands), u)
 
     def _write_out(self, out: Array, operation: str, operands: Sequence[Any]) -> Array:
@@ -427,7 +429,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     ) -> Array:
         x, y, u = self._real_numbers(operation), self._operand(other), self._result_arithmetic(other)
         if complex_parts.is_complex(y):
-            raise ValueError(f"{operation} of complex arrays is not supported: {_PARTS}.")
+            raise ValueError(f"{operation} of complex arrays is not supported: {complex_parts.BY_PARTS}.")
         if operation == "remainder":
             return new_array(u.round(choose(on_cpu(x), on_cpu(y)), operation), u)
         if x.dtype == object or y.dtype == object:

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.machines import device_of
 from simfloat.arrays.arithmetic import ArrayArithmetic
 
+#: What to write instead of an operation of complex arrays that is not available.
+BY_PARTS = "write it in x.real and x.imag, and join two parts by a + 1j * b"
+
 #: Operations that are available for complex arrays.
 OPERATIONS = frozenset({"add", "subtract", "multiply", "divide"})
 

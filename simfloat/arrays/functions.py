@@ -37,7 +37,7 @@ class ArrayFunctions(NumpyMethods):
     def _real_numbers(self, operation: str) -> NDArray[np.floating]:
         """Return the values of a real array; ValueError names the operation if the array is complex."""
         if complex_parts.is_complex(self.numbers):
-            raise ValueError(f"{operation} of complex arrays is not supported: write it in x.real and x.imag.")
+            raise ValueError(f"{operation} of complex arrays is not supported: {complex_parts.BY_PARTS}.")
         return self.numbers
 
     def negative(self) -> Self:
@@ -61,6 +61,8 @@ class ArrayFunctions(NumpyMethods):
         if not complex_parts.is_complex(x):
             return self.copy()
         return self._with_numbers(complex_parts.from_parts(x.real, self.arithmetic.negate(x.imag)))
+
+    conjugate = conj
 
     @property
     def real(self) -> Self:

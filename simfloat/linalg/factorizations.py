@@ -23,7 +23,7 @@ from simfloat.linalg.matrices import (
     forward,
     matrix_of,
     names_options_of_scipy,
-    overflow_error,
+    elimination_overflow_error,
     result_array,
     triangle_of,
 )
@@ -210,7 +210,7 @@ class _Elimination(NamedTuple):
             advice = "pass pivot=True" if left else f"it is singular, or became so in {format}; take a wider format"
             raise NoPivotError(f"The matrix has no pivot in column {k}: {advice}.")
         if not np.isfinite(column[place]):
-            raise overflow_error(f"Column {k} of the elimination", self.a, format)
+            raise elimination_overflow_error(f"Column {k} of the elimination", self.a, self.pivot, format)
         if place:
             exchange_rows(w, k, k + place)
             p[k], p[k + place] = p[k + place], p[k]

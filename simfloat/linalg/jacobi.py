@@ -220,8 +220,9 @@ def svd(
 
     Raises:
         ValueError: if a value leaves the range of the format. The first such value is a sum a . a: it becomes infinite,
-        or it becomes 0 although the column is larger than the rounding errors of A. ValueError: if 30 sweeps are not
-        enough. ValueError: if A is not a real matrix.
+            or it becomes 0 although the column is larger than the rounding errors of A.
+        ValueError: if 30 sweeps are not enough.
+        ValueError: if A is not a real matrix.
 
     Source: Golub and Van Loan, Matrix Computations, 4th ed., section 8.6.3; Demmel and Veselic, SIAM J. Matrix Anal.
     Appl. 13(4), 1992.

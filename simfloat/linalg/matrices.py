@@ -184,6 +184,24 @@ def scaling_up(a: Any, format: Format, power: int = 1) -> str:
     return f"{f'scale it up, as by 2**{room}, or ' if room > 0 else ''}use a format of larger range"
 
 
+def elimination_overflow_error(what: str, a: NDArray, pivot: bool, format: Format) -> ValueError:
+    """Return the error for an elimination that left the range of the format; its values in float64 tell the scale."""
+    w, largest = a.astype(np.float64), magnitudes(a).max()
+    scaled = largest
+    with np.errstate(all="ignore"):
+        for k in range(len(w) - 1):
+            row = k + int(np.argmax(np.abs(w[k:, k]))) if pivot else k
+            w[[k, row]] = w[[row, k]]
+            w[k + 1 :, k:] -= np.outer(w[k + 1 :, k] / w[k, k], w[k, k:])
+            scaled = np.fmax(scaled, np.fmax.reduce(np.abs(w[k + 1 :, k + 1 :]), None, initial=0.0))
+    power = min(math.floor(math.log2(format.max) - math.log2(scaled)), -1) if np.isfinite(scaled) else 0
+    can_scale = power and math.log2(largest) + power >= math.log2(format.smallest_normal)
+    advice = f"scale the system, as by 2**{power}, or " if can_scale else ""
+    return ValueError(
+        f"{what} left the range of {format}, whose largest number is {format.max}: {advice}use a format of larger range."
+    )
+
+
 def overflow_error(what: str, a: NDArray, format: Format) -> ValueError:
     """Return the error for values that left the range of the format."""
     return ValueError(
