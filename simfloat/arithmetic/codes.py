@@ -249,7 +249,7 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     array: NDArray = codes if is_on_gpu(codes) else _as_code_array(codes, format)  # type: ignore[assignment]
     codes = read_codes(codes, format) if array.dtype.kind in "UT" else array
     if codes.dtype.kind not in "iu":
-        raise ValueError(f"Codes are integers, got dtype {codes.dtype}.")
+        raise ValueError(f"Codes are integers, got dtype {codes.dtype}; hexadecimal texts also are codes.")
     if format.special == "fixed_symmetric":
         _check_symmetric(codes, format)
     numbers = _numbers_by_loop(codes, format)
@@ -273,6 +273,8 @@ def _as_code_array(codes: Any, format: Format) -> NDArray:
     dtype = array.dtype
     if dtype.type.__module__ == "ml_dtypes" and dtype.name in DTYPES:
         _check_same(dtype, format)
+    elif dtype.kind == "O" and all(isinstance(code, str) for code in array.flat):
+        return array.astype(np.str_)  # a column of pandas
     elif dtype.type is not np.void or dtype.fields is not None:
         return array
     integer = np.dtype(_code_dtype(format))

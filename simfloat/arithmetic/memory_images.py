@@ -261,7 +261,7 @@ def _write(path: Any, x: ArrayLike, format: FormatLike, per_word: Any, base: Bas
     if codes.size % per_word:
         raise ValueError(
             f"{codes.size} numbers do not fill words of {per_word}: "
-            f"append {-codes.size % per_word} more, such as zeros."
+            f"append {-codes.size % per_word} more, such as {'zeros' if format.has_zero else 'ones'}."
         )
     words = [sum(code << i * format.bits for i, code in enumerate(row)) for row in _rows(codes, per_word)]
     packed = f", {per_word} numbers in each, the first one in the lowest bits" if per_word > 1 else ""
@@ -306,7 +306,7 @@ def _check_per_word(per_word: Any) -> int:
 
 #: The contents of a file other than white space: comments, the start of a comment that never ends, and words.
 PIECES = re.compile(r"//[^\n]*|/\*.*?\*/|(?P<open>/\*)|(?P<word>(?:(?!//|/\*)\S)+)", re.DOTALL)
-UNKNOWN = re.compile("[xz]", re.IGNORECASE)
+UNKNOWN = re.compile("[0-9a-f_]*[xz][0-9a-fxz_]*", re.IGNORECASE)
 ADDRESS = re.compile(r"@([0-9a-f](?:_?[0-9a-f])*)", re.IGNORECASE)
 
 
@@ -317,7 +317,7 @@ def unknown_digits_message(word: str) -> str:
 
 def unknown_hint(code: str) -> str:
     """Return the end of a message on an invalid hexadecimal code, if it has such digits; otherwise the empty text."""
-    return f" {unknown_digits_message(code)}" if UNKNOWN.search(code.lower().removeprefix("0x")) else ""
+    return f" {unknown_digits_message(code)}" if UNKNOWN.fullmatch(code.lower().removeprefix("0x")) else ""
 
 
 def _words(text: str, path: Path) -> Iterator[tuple[int, str]]:
@@ -342,7 +342,7 @@ def _word(word: str, format: Format, per_word: int, base: Base) -> int:
         word = re.sub("_+", "_", word).rstrip("_")
     if word[:2].lower() == "0x" or (word[:2] in ("0b", "0B") and base is BINARY):
         raise ValueError(f"{word!r} has a prefix, but Verilog has only digits: write {word[2:]!r}.")
-    if UNKNOWN.search(word):
+    if UNKNOWN.fullmatch(word):
         raise ValueError(unknown_digits_message(word))
     bits = format.bits * per_word
     if base is HEXADECIMAL and per_word == 1:

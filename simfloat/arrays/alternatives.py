@@ -8,7 +8,8 @@ PRODUCTS = "the products one after the other"
 #: The last part of a name in NumPy -> what to write. `numpy_protocol.ALTERNATIVES` contains those for all classes.
 ALTERNATIVES: dict[str, str] = {
     # numpy.linalg
-    "solve": "sf.linalg.solve", "lu": "sf.linalg.lu", "norm": "sf.linalg.norm(x, ord)", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
+    "solve": "sf.linalg.solve", "lu": "sf.linalg.lu", "norm": "sf.linalg.norm(x, ord)",
+    "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
     "svd": "sf.linalg.svd", "svdvals": "sf.linalg.svd(A).s", "det": "sf.linalg.det", "slogdet": "sf.linalg.det",
     "inv": "sf.linalg.inv", "cond": "sf.linalg.cond, an estimate in the norm 1",
     "eigh": "sf.linalg.eigh", "eigvalsh": "sf.linalg.eigh(A).values",

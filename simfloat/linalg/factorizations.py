@@ -20,10 +20,10 @@ from simfloat.linalg.matrices import (
     InnerProducts,
     arithmetic_of,
     check_range,
+    elimination_overflow_error,
     forward,
     matrix_of,
     names_options_of_scipy,
-    elimination_overflow_error,
     result_array,
     triangle_of,
 )

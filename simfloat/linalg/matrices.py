@@ -195,10 +195,11 @@ def elimination_overflow_error(what: str, a: NDArray, pivot: bool, format: Forma
             w[k + 1 :, k:] -= np.outer(w[k + 1 :, k] / w[k, k], w[k, k:])
             scaled = np.fmax(scaled, np.fmax.reduce(np.abs(w[k + 1 :, k + 1 :]), None, initial=0.0))
     power = min(math.floor(math.log2(format.max) - math.log2(scaled)), -1) if np.isfinite(scaled) else 0
-    can_scale = power and math.log2(largest) + power >= math.log2(format.smallest_normal)
-    advice = f"scale the system, as by 2**{power}, or " if can_scale else ""
+    can_scale = power < 0 and math.log2(largest) + power >= math.log2(format.smallest_normal)
+    advice = f"scale the system, as by 2**{power}, or " * can_scale
     return ValueError(
-        f"{what} left the range of {format}, whose largest number is {format.max}: {advice}use a format of larger range."
+        f"{what} left the range of {format}, whose largest number is {format.max}: {advice}use a format of larger "
+        "range."
     )
 
 

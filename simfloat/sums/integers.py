@@ -286,12 +286,12 @@ def operand_formats(inputs: FormatPair) -> FormatPair:
     return a, b
 
 
-def check_operands(unit: object, formats: FormatPair, problem: Problem) -> None:
-    """Raise ValueError for operands that are not numbers of the formats of the matrix unit."""
+def check_operands(unit: object, formats: FormatPair, problem: Problem, advise: Callable[[], str] = str) -> None:
+    """Raise ValueError for operands that are not numbers of the formats of the matrix unit; `advise` ends its text."""
     if not _are_numbers(problem.a, formats[0]):
-        _refuse_operand(unit, "a", problem.a, formats[0])
+        _refuse_operand(unit, "a", problem.a, formats[0], advise)
     if not _are_numbers(problem.b, formats[1]):
-        _refuse_operand(unit, "b", problem.b, formats[1])
+        _refuse_operand(unit, "b", problem.b, formats[1], advise)
 
 
 def _are_numbers(operand: OperandBounds, format: Format) -> bool:
@@ -311,7 +311,7 @@ def _has_specials_of(format: Format, other: Format | None) -> bool:
     return (format.has_infinity or not other.has_infinity) and (format.has_nan or not other.has_nan)
 
 
-def _refuse_operand(unit: object, name: str, operand: OperandBounds, format: Format) -> None:
+def _refuse_operand(unit: object, name: str, operand: OperandBounds, format: Format, advise: Callable[[], str]) -> None:
     """Raise ValueError if a value is not a number of the format, or if the operand has no array to search."""
     if operand.array is None:
         raise ValueError(f"{unit} takes {format} operands, but these are sums in {operand.format}.")
@@ -320,6 +320,7 @@ def _refuse_operand(unit: object, name: str, operand: OperandBounds, format: For
         raise ValueError(
             f"{unit} takes {format} operands, and {name}{list(place)} = {float(operand.array[place])!r} is not one. "
             f"Pass inputs={format} to round them; in a policy, set compute and compute_gradients to {format}."
+            f"{advise()}"
         )
 
 

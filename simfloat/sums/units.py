@@ -47,6 +47,7 @@ from simfloat.sums.integers import (
     operand_formats,
     pad_to_chunks,
     pair_text,
+    pairs_of,
 )
 from simfloat.sums.operands import BOUNDS_OF_ONES, OperandBounds, Problem
 from simfloat.sums.sequential import SequentialSum
@@ -255,6 +256,15 @@ class TensorCore(Accumulator):
     def _missing_inputs_error(self) -> ValueError:
         return ValueError(f"{self} depends on the formats of the operands: pass inputs=.")
 
+    def _advise_scales(self) -> str:
+        """Return which units of the architecture take scales of blocks for such operands; "" if there are none."""
+        rows = [] if self.scales else NVIDIA_UNITS[self.architecture]
+        pairs = [pair for row in rows if self._formats in pairs_of(row.formats, repeat=2) for pair in row.scales]
+        texts = [f"scales=({block}, {format})" for block, format in dict.fromkeys(pairs)]
+        if not texts:
+            return ""
+        return f" For operands with scales of blocks, such as results of block_quantize, pass {' or '.join(texts)}."
+
     @cached_property
     def unit(self) -> Fused:
         """The unit as a fused sum.
@@ -307,7 +317,7 @@ class TensorCore(Accumulator):
     def engine(self, problem: Problem) -> Engine:
         """Return the loop of the unit; raise ValueError for operands outside its formats."""
         row = self.row
-        check_operands(self, self._operand_formats, problem)
+        check_operands(self, self._operand_formats, problem, self._advise_scales)
         if row is DOUBLE:
             return SequentialSum(FP64).engine(problem)
         if row is GROUPED and self.scales:

@@ -264,6 +264,7 @@ def test_assignments_to_a_view_of_an_attribute_are_stored():
     z.T *= 2
     tenth = float(sf.round(0.1, sf.BF16))
     assert z.tolist() == [4 + 2j * tenth, 8 + 2j * tenth]
+    assert z.conjugate().tolist() == z.conj().tolist() == (z.real - 1j * z.imag).tolist()
     a = sf.array([1.0, 2.0], sf.BF16)
     a.real -= 1
     assert a.tolist() == [0.0, 1.0]

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from numpy.polynomial import chebyshev
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import FUNCTIONS
@@ -216,6 +217,11 @@ def test_functions_that_are_not_operations_raise_errors_with_their_names(operand
             lambda x: np.sum([x, x]),
             r"numpy would compute in float64, past the format.*numpy.sum of a list of arrays: np.sum\(np.stack\(",
         ),
+        (
+            lambda x: chebyshev.chebval(x, x[0]),
+            r"coefficients of numpy.polynomial.chebyshev.chebval may be c.tolist\(\)",
+        ),
+        (lambda x: np.nextafter(x, x), r"sf.nextafter\(x, y, x.format\)"),
         (lambda x: np.c_[x[0], x[1]], r"np.concatenate\(\[x, y\]\) for np.r_\[x, y\], and np.stack\(\[x, y\], -1\)"),
         (lambda x: np.vectorize(abs)(x), r"np.vectorize passes float64 numbers to its function f: call f\(x\)"),
         (lambda x: np.average(x, weights=x), r"with weights w \(x \* w\).sum\(\) / w.sum\(\)"),

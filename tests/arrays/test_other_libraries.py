@@ -47,6 +47,8 @@ def test_solvers_of_scipy_accept_the_operator(rng):
             sf.array(np.eye(2), sf.BF16).matvec(vector)
     with pytest.raises(ValueError, match=r"past the format: .*np\.asarray"):
         pytest.importorskip("scipy.linalg").solve(sf.array(a, sf.BF16), np.ones(12))
+    with pytest.raises(ValueError, match=r"write it in operations of arrays of a format \(sf\.linalg\.lu\)"):
+        pytest.importorskip("scipy.linalg").lu(sf.array(a, sf.BF16))
 
 
 def test_a_sparse_matrix_is_refused_with_what_to_write(rng):

@@ -11,6 +11,8 @@ SINGULAR = [[1.0, 2.0], [2.0, 4.0]]
 EYE = np.eye(2)
 THIRDS = np.array([[1, 1, 2 / 3], [1 / 3, 2 / 7, 13 / 63], [1 / 7, 1 / 9, 16 / 189]])  # the last is a third of both
 SMALL = np.array([[1.0, 0.5], [2.0, 1.5]]) * 2.0**-14  # squares of such numbers are zero in FP16
+GROWING = np.eye(45) - np.tril(np.ones((45, 45)), -1)  # a column doubles in every step of the elimination
+GROWING[:, -1] = 1
 LARGE = [[300.0, 1.0], [1.0, -300.0]]
 
 
@@ -19,7 +21,9 @@ def test_problems_without_a_solution_are_refused():
         (lambda: sf.linalg.lu(SINGULAR, format=sf.BF16), "no pivot in column 1: it is singular, or became so in BF16"),
         (lambda: sf.linalg.solve(SINGULAR, [1, 2], format=sf.BF16), "no pivot in column 1"),
         (lambda: sf.linalg.lu([[0, 1], [1, 0]], format=sf.BF16, pivot=False), "column 0: pass pivot=True"),
-        (lambda: sf.linalg.lu([[1e-4, 6e4], [-1.0, 1]], format=sf.FP16, pivot=False), r"range of FP16.*65504.*2\*\*-1"),
+        (lambda: sf.linalg.lu([[1e-4, 6e4], [-1.0, 1]], format=sf.FP16, pivot=False), r"range of FP16.*by 2\*\*-14"),
+        (lambda: sf.linalg.lu(GROWING[-20:, -20:], format=sf.FP16), r"Column 19 .*65504.0: scale .*, as by 2\*\*-4"),
+        (lambda: sf.linalg.lu(GROWING, format=sf.FP16), "Column 44 .*65504.0: use a format of larger range"),
         (lambda: sf.linalg.lu([[1e6]], format=sf.FP16),
          r"A has values beyond the largest number of FP16, 65504.0.*2\*\*-4"),
         (lambda: sf.linalg.lu([[1e300]], format=sf.Format(5, 4, bias=1000)), r"as by 2\*\*-1966"),
