@@ -74,6 +74,10 @@ class BitStream:
         stream.calls = _integer_below(CALLS, state["calls"], "A stream's number of calls")
         return stream
 
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue like the stream that had this `state`; ValueError if it is not the state of a stream."""
+        vars(self).update(vars(self.from_state(state)))
+
     def __repr__(self) -> str:
         return f"BitStream.from_state({self.state!r})" if self.calls else f"BitStream({self.seed})"
 

@@ -70,7 +70,7 @@ def operate_exactly(
         check_flags(flags=flags)
     target = as_target([np.zeros(0)], format, rounding, stream, observer, operation)
     if operation != ROUND:
-        check_precision(target.format, target.rounding, operation in EXACT)
+        check_precision(target.format, target.rounding, operation in EXACT, operation)
     if out is not None:
         check_out(out, arrays, np.float64, GPU if there else CPU)
     results, raised = _results_and_flags(operation, arrays, target, bool(flags))

@@ -238,7 +238,7 @@ def _results_and_flags(
 def _target_and_route(operation: str, format: Any, rounding: Any, single: bool, device: Device) -> tuple[Target, Route]:
     """Check the options of a call and return its target and its route; `single` if all are float32."""
     format, rounding = as_format(format), as_rounding(rounding)
-    check_precision(format, rounding, OPERATIONS[operation].accuracy == "exact")
+    check_precision(format, rounding, OPERATIONS[operation].accuracy == "exact", operation)
     dtype = carrier_of(format) if single else np.float64
     target = Target(format, rounding, dtype, operation=operation)
     return target, route_of(operation, format, rounding, single, device)

@@ -458,7 +458,7 @@ def _choose_source(kernel: str, format: Format, rounding: Rounding, single: bool
     if rounding.steps == "nearest" and format == FP64:
         return ByHardware if is_native else InFloat64ByKernel
     if format == FP64 and not rounding.is_stochastic:
-        check_precision(format, rounding, OPERATIONS[kernel].accuracy == "exact")
+        check_precision(format, rounding, OPERATIONS[kernel].accuracy == "exact", kernel)
         return InFloat64ByMode
     if rounding.steps == "nearest" and format == FP32 and single and is_native:
         return ByHardwareInFloat32

@@ -404,8 +404,8 @@ def result_dtype(operands: list[NDArray], format: Format) -> FloatType:
     return carrier_of(format) if are_float32(operands) else np.float64
 
 
-def check_precision(format: Format, rounding: Rounding, is_exact: bool = False) -> None:
-    """Raise ValueError for formats for which float64 cannot guarantee a single rounding.
+def check_precision(format: Format, rounding: Rounding, is_exact: bool = False, operation: str = "") -> None:
+    """Raise ValueError, which names the operation, for formats for which float64 cannot guarantee a single rounding.
 
     `is_exact` is True for sums, and for operations with exact results, which have FP64 in every deterministic mode.
     """
@@ -413,12 +413,14 @@ def check_precision(format: Format, rounding: Rounding, is_exact: bool = False) 
         return
     if format == FP64 and is_exact and not rounding.is_stochastic:
         return
+    square = " (for a square, write x * x)" if operation == "power" else ""
+    others = f"; {operation}{square} has not" if operation and not is_exact else ""
     raise ValueError(
         f"Operations round to formats with at most {MOST_PRECISION} bits of precision, or to FP64 with nearest_even; "
         f"{format} has precision {format.precision}, and the mode is {rounding}. Use at most {MOST_PRECISION - 1} "
         f"mantissa bits, or simfloat.FP64 with simfloat.nearest_even. simfloat.Format(11, {MOST_PRECISION - 1}) is the "
         f"widest format with the range of FP64 that has every mode. Sums and {', '.join(sorted(EXACT))} have FP64 in "
-        "every deterministic mode."
+        f"every deterministic mode{others}."
     )
 
 

@@ -34,6 +34,8 @@ ALTERNATIVES: dict[str, str] = {
     "correlate": "np.lib.stride_tricks.sliding_window_view(a, b.size) @ b.conj() (mode='valid')",
     "trapezoid": "((y[1:] + y[:-1]) * np.diff(x) / 2).sum()",
     "kron": "(a[:, None, :, None] * b[None, :, None, :]).reshape(len(a) * len(b), -1) of two matrices",
+    "linspace": "start + sf.array(np.arange(n), start.format) * step", "full": "np.full_like(x, value)",
+    "vander": "np.stack([x**0, x, x * x, ...], -1)", "interp": "y0 + (x - x0) * ((y1 - y0) / (x1 - x0))",
     "polyval": "Horner's scheme", "float_power": "x ** y",
     "median": "np.sort(x.reshape(-1))[(x.size - 1) // 2 : x.size // 2 + 1].mean() of all elements (xarray: of d.data)",
     "unique": "np.unique(np.asarray(x))", "histogram": "np.histogram(np.asarray(x))",

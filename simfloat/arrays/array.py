@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, ClassVar, NoReturn
@@ -11,7 +13,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from simfloat.arithmetic.bit_stream import Stream
+from simfloat.arithmetic.bit_stream import BitStream, Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
 from simfloat.arithmetic.codes import are_surely_numbers
 from simfloat.arithmetic.machines import CPU, GPU, as_array, device_of, is_on_gpu, on_cpu, on_device_of
@@ -78,7 +80,8 @@ def array(
     Parameters:
         data: the values, everything that :func:`simfloat.round` accepts, including values that float64 cannot
             represent.
-        format: the format; precision at most 50 bits, or FP64 with nearest_even.
+        format: the format; precision at most 50 bits, or FP64 in a deterministic mode. Functions such as `exp` and
+            `power` have FP64 only with nearest_even.
         rounding: the rounding mode of every operation.
         accumulate: the order and the roundings of sums, an accumulator or a format; by default the sequential sum in
             `format` and `rounding`.
@@ -284,17 +287,28 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
 
     @property
     def state(self) -> Array:
-        """A copy of the array, which `simfloat.save` writes."""
-        return self.copy()
+        """A copy of the array and its stream, which `simfloat.save` writes."""
+        u = self.arithmetic
+        return new_array(self.numbers.copy(), u if u.stream is None else replace(u, stream=deepcopy(u.stream)))
 
     def load_state(self, state: Array) -> None:
-        """Copy the values of an array of the same format and shape into this one, as `simfloat.load` does."""
+        """Copy the values of an array of the same format and shape into this one, as `simfloat.load` does.
+
+        The stream of this array continues like that of `state`. ValueError if only one of them rounds stochastically.
+        """
         if not isinstance(state, Array) or (state.format, state.shape) != (self.format, self.shape):
             saved = f"{state.format} {_describe(state.numbers)}" if isinstance(state, Array) else type(state).__name__
             raise ValueError(f"The array is {self.format} {_describe(self.numbers)}, the saved one {saved}.")
         if not self._fits(state):
             self._refuse_complex()
+        if state.rounding.is_stochastic != self.rounding.is_stochastic:
+            raise ValueError(
+                f"The array rounds in {self.rounding}, the saved one in {state.rounding}: create it with the same "
+                "rounding and a stream, or take the array that simfloat.load returns."
+            )
         self._writable_numbers()[...] = on_device_of(state.numbers, self.numbers)
+        if isinstance(self.stream, BitStream) and isinstance(state.stream, BitStream):
+            self.stream.load_state(state.stream.state)
 
     def __repr__(self) -> str:
         return call_of(self.numbers, self.arithmetic)
@@ -377,10 +391,12 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     def _check_same(self, other: Array) -> None:
         if other.arithmetic is self.arithmetic:
             return
-        if other.format != self.format:
+        mine, others = self.format, other.format
+        if others != mine:
+            is_wider = others.precision >= mine.precision and others.emin <= mine.emin and others.emax >= mine.emax
             raise ValueError(
-                f"Arrays of two formats do not mix, {self.format} and {other.format}: convert one of them, "
-                f"x.astype({str(self.format)!r})."
+                f"Arrays of two formats do not mix, {mine} and {others}: convert one of them, "
+                f"x.astype({str(others if is_wider else mine)!r})."
             )
         is_same = self.arithmetic.same_rounding(other.arithmetic)
         if is_same and self.stream is not other.stream:

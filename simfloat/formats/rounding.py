@@ -249,6 +249,7 @@ def stochastic(bits: int = 32, variant: str = "C") -> Rounding:
 
     Raises:
         ValueError: if `bits` or `variant` is invalid.
+
     Source: IEEE P3109 interim report 4.0, section 4.7.4 (StochasticA, B, C).
 
     Examples:

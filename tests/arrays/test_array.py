@@ -414,3 +414,23 @@ def test_methods_of_numpys_arrays_that_compute_nothing_are_numpys():
         assert np.array_equal(call(a), call(x)), call.__code__.co_code
     a.sort(0), x.sort(0)
     assert np.array_equal(a, x) and round(a[0, 0]) == 2 and type(round(a[0, 0])) is int and round(a[0, 0], 0) == 2
+
+
+def test_a_restored_array_continues_with_the_random_bits_of_the_saved_one(tmp_path):
+    def arrays(seed):
+        stream = sf.BitStream(seed)
+        return [sf.array(x, sf.BF16, sf.stochastic(), stream=stream) for x in ([0.1, 0.7], [2.0, 3.3])]
+
+    a, b = (x * 1.01 for x in arrays(3))
+    sf.save(tmp_path / "states", a=a, b=b, stream=a.stream)
+    c, d = arrays(8)
+    sf.load(tmp_path / "states", a=c, b=d)
+    assert c.stream is d.stream and c.stream.state == a.stream.state
+    assert [(c / 3).tolist(), (d / 3).tolist()] == [(a / 3).tolist(), (b / 3).tolist()]
+    sf.load(tmp_path / "states", stream=c.stream)
+    assert c.stream.state == sf.load(tmp_path / "states")["a"].stream.state
+    state, thirds = a.state, (a / 3).tolist()
+    a.load_state(state)
+    assert (a / 3).tolist() == thirds
+    with pytest.raises(ValueError, match="The array rounds in nearest_even, the saved one in stochastic"):
+        sf.load(tmp_path / "states", a=sf.array([0.0, 0.0], sf.BF16))
