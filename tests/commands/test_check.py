@@ -326,6 +326,27 @@ def test_unknown_and_undriven_digits_differ_from_every_result(tmp_path, capsys):
     assert "'x' has digits that are unknown (x)" in capsys.readouterr().out
 
 
+def test_the_mode_of_a_dot_is_that_of_the_rounding_to_its_output(tmp_path, capsys):
+    text = 'operation = "dot"\nformat = "BF16"\noutput = "BF16"\naccumulate = "FP32"\ncases = 40\n'
+    path = write_unit(tmp_path, "cut", f'{text}rounding = "toward_zero"\n')
+    assert main(["check", str(path)]) == 0
+    assert "dot in BF16, FP32, rounded toward_zero agree" in capsys.readouterr().out.replace("sequential(FP32)", "FP32")
+    (tmp_path / "nearest.toml").write_text(text)
+    assert main(["check", str(path), "--unit", str(tmp_path / "nearest.toml")]) == 1
+
+
+def test_codes_may_begin_with_0x(tmp_path, capsys):
+    path = tmp_path / "add_FP16_nearest_even.txt"
+    path.write_text("0x3C00 0x1000 0x3c00 0x01\n0x3C00 0x3C00 0x40xx 00\n0x3C00 0x8000 0x3C 00\n")
+    assert main(["check", str(path)]) == 1  # in the last line, the second digit of four is unknown
+    report = capsys.readouterr().out
+    assert "line 2: the result differs" in report and "2 of 3 lines differ" in report
+    path = tmp_path / "round_FP16_nearest_even.txt"
+    path.write_text("0x3F800001 0x3C00 0x01\n")
+    assert main(["check", str(path)]) == 0
+    assert "round in FP32" in capsys.readouterr().out
+
+
 def test_a_file_without_flags_names_the_key_of_its_description(tmp_path, capsys):
     path = tmp_path / "unit.txt"
     path.write_text("3C00 3C00 4000\n")
@@ -414,6 +435,11 @@ def test_files_that_are_missing_or_damaged_are_named(tmp_path, capsys):
             "A name that is no format is in quotes: tensor_core('hopper', ...).",
         ),
         ('operation = "dot"\nformat = [E4M3, E5M2]\n', 'write format = ["E4M3", "E5M2"]'),
+        (
+            'operation = "dot"\nformat = "FP16"\naccumulate = "FP32"\nrounding = "to_odd"\n',
+            "not rounded again to this format; for the mode of the steps pass accumulate=sequential(FP32, rounding=",
+        ),
+        ('operation = "dot"\nformat = "FP16"\naccumulate = "exact"\n', "An exact sum has no format of its own: pass"),
         ('operation = "add"\nformat = "FP16"\nflags = True\n', "Booleans are in lower case: write flags = true"),
     ],
 )

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from simfloat.arithmetic.memory_images import UNKNOWN, unknown_digits_message
-from simfloat.arithmetic.testfloat import Kind, digits_of, exact_name
+from simfloat.arithmetic.testfloat import Kind, digits_of, exact_name, without_prefix
 from simfloat.formats.exceptions import INEXACT
 from simfloat.formats.rounding import MODES
-from simfloat.sums.test_vectors import DOT, SINGLE_DIGITS, Case, case_of, read_cases, vectors_of
+from simfloat.sums.test_vectors import DOT, Case, case_of, has_single_operands, read_cases, vectors_of
 from simfloat.terminal import argument_type
 from simfloat.tools.commands.unit import Unit, read_unit
 
@@ -63,7 +63,7 @@ def _compare(path: Path, unit: Unit | None) -> int:
     cases = read_cases(path, case.operation)
     if not cases:
         raise ValueError(f"{path} has no test vectors; `simfloat vectors` writes such files.")
-    if case.operation == "round" and len(cases[0][1][0]) == SINGLE_DIGITS:
+    if case.operation == "round" and has_single_operands(cases):
         case = case._replace(kinds=(sf.FP32, case.kinds[-1]))
     if case.operation == DOT:
         # The number of fields shows if the file has flags.
@@ -76,12 +76,13 @@ def _compare(path: Path, unit: Unit | None) -> int:
         case = case._replace(flags=has_flags)
     cases, unknown_results, unknown_flags = _without_unknown(cases, case)
     vectors = vectors_of(cases, case, path)
-    vectors.flags[list(unknown_flags)] = UNKNOWN_FLAGS
+    if vectors.flags is not None:
+        vectors.flags[list(unknown_flags)] = UNKNOWN_FLAGS
     result, flags = case.compute(vectors.operands)
     are_wrong = ~_are_equal(result, vectors.result)
     are_wrong[list(unknown_results)] = True
     differs = are_wrong
-    if flags is not None:
+    if flags is not None and vectors.flags is not None:
         differs = are_wrong | (flags != vectors.flags) & ~vectors.signalling
     if np.isnan(result).any():
         print("All NaN are equal: payloads are not compared.")
@@ -104,7 +105,12 @@ def _compare(path: Path, unit: Unit | None) -> int:
         flags_in_file = f", flags {unknown_digits_message(unknown_flags[place])}"
     print(f"  {'found':8} {in_file}{flags_in_file}")
     print(f"{np.count_nonzero(differs)} of {len(cases)} lines differ.")
-    if flags is not None and not are_wrong.any() and ((flags ^ vectors.flags)[differs] == INEXACT).all():
+    if (
+        flags is not None
+        and vectors.flags is not None
+        and not are_wrong.any()
+        and ((flags ^ vectors.flags)[differs] == INEXACT).all()
+    ):
         _print_exact_name(case)
     return 1
 
@@ -117,6 +123,7 @@ def _without_unknown(cases: Cases, case: Case) -> tuple[Cases, dict[int, str], d
     for place, (number, fields) in enumerate(cases):
         last = fields[-len(widths) :]
         for n, (text, width) in enumerate(zip(last, widths, strict=False)):
+            text = without_prefix(text, width)
             if len(text) == width and CODE_OR_UNKNOWN.fullmatch(text) and UNKNOWN.search(text):
                 last[n], texts[n][place] = "0" * width, text
         known.append((number, [*fields[: -len(widths)], *last]))
@@ -144,6 +151,8 @@ def _case(path: Path, unit: Unit | None) -> tuple[Case, int]:
 
 def _title(case: Case) -> str:
     how = case.accumulator if case.operation == DOT else case.rounding
+    if case.operation == DOT and case.rounding != sf.nearest_even:
+        how = f"{how}, rounded {case.rounding}"
     formats = "" if case.signature else f" in {case.kinds[0]}"
     if case.operation == DOT and case.kinds[1] != case.kinds[0]:
         formats += f" and {case.kinds[1]}"

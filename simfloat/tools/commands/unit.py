@@ -31,8 +31,10 @@ KEYS = {
     "'f32_to_e5m2'",
     "format": "the format of operands, two in a list for 'dot'; for 'round', whose operands are FP64 numbers, of the "
     "result; not with names of TestFloat",
-    "output": "the format of the result; by default the format of the operands, or of the accumulator; not for 'round'",
-    "rounding": "the rounding mode; by default 'nearest_even'; not for 'dot'",
+    "output": "the format of the result; by default the format of the operands, or of the accumulator; the accumulator "
+    "'exact' needs it; not for 'round'",
+    "rounding": "the rounding mode; by default 'nearest_even'; for 'dot', the mode of the rounding to output, because "
+    "the accumulator contains the mode of its steps",
     "accumulate": "the accumulator of 'dot', such as 'fused(4, 20)' or 'sequential(FP32)'",
     "terms": "the number of products of 'dot'; by default 4",
     "flags": "false for hardware without flags, true also for aligned and exact sums",
@@ -77,7 +79,7 @@ class Unit(NamedTuple):
             a, b, *of_blocks, c = operands
             operands, scales = [a, b, c], tuple(of_blocks) or None
         arguments: list[Any] = [] if case.signature else [case.kinds[:2] if case.operation == DOT else case.kinds[0]]
-        arguments += [] if case.operation == DOT else [case.rounding]
+        arguments += [case.rounding] if case.operation != DOT or case.rounds_sums else []
         if case.operation == "round":
             arguments[0] = case.kinds[-1]
         options: dict[str, Any] = {} if case.signature or case.operation == "round" else {"output": case.kinds[-1]}
