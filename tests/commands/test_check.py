@@ -10,6 +10,7 @@ import pytest
 import simfloat as sf
 from simfloat.__main__ import main
 from simfloat.sums.test_vectors import read_cases, vectors_of
+from simfloat.tools.commands.operands import Operands
 from simfloat.tools.commands.unit import KEYS, VERSION, read_unit
 from tests.bits import assert_bits
 
@@ -50,7 +51,7 @@ def test_vectors_of_a_unit_agree_with_their_description(name, tmp_path, capsys):
 
 def test_the_vectors_of_a_description_are_the_same_everywhere(tmp_path):
     digest = sha256(b"".join(write_unit(tmp_path, name, text).read_bytes() for name, text in UNITS.items()))
-    assert (VERSION, digest.hexdigest()[:16]) == (3, "bc8a7944d73698c8"), "files that change need another version"
+    assert (VERSION, digest.hexdigest()[:16]) == (4, "3b516ffb006fa1b6"), "files that change need another version"
 
 
 def test_operands_of_roundings_find_wrong_roundings(tmp_path):
@@ -116,11 +117,67 @@ def test_operands_without_a_result_in_the_format_are_replaced(tmp_path):
         vectors = vectors_of(read_cases(path, unit.case.operation), unit.case, path)
         if unit.case.kinds[-1].has_nan:
             continue
-        drawn = unit._operands(0)
+        drawn = Operands(unit.case, unit.terms, unit.cases, unit.seed).draw(0)
         is_replaced = unit._rows_without_result(drawn)
         assert is_replaced.any() and not is_replaced.all() and not np.isnan(vectors.result).any(), text
         for x, y in zip(vectors.operands, drawn, strict=True):
-            assert_bits(x[~is_replaced], y[~is_replaced])
+            if len(drawn) > 1:  # single operands are also replaced if they repeat
+                assert_bits(x[~is_replaced], y[~is_replaced])
+
+
+def distinct_lines(path):
+    return {line.split()[0] for line in path.read_text().splitlines()}
+
+
+def test_a_single_operand_is_not_repeated_while_there_are_others(tmp_path):
+    for name, cases, distinct in (
+        ('sqrt"\nformat = "FP16', 500, 500),
+        ("ui64_to_bf16", 1000, 1000),
+        ("i32_to_f16", 300, 300),
+        ('round"\nformat = "BF16', 300, 300),
+        ('exp"\nformat = "FP32', 300, 300),
+        ("f32_to_e2m1", 300, 300),  # NaN has no result
+        ('sqrt"\nformat = "E4M3', 256, 255),  # one of both NaN
+        ("e3m2_sqrt", 100, 33),  # numbers from +0, and -0: others have no root
+        ('sqrt"\nformat = "fixed(5, 2, symmetric=False)', 70, 16),
+    ):
+        path = write_unit(tmp_path, "unit", f'operation = "{name}"\ncases = {cases}\n')
+        assert len(distinct_lines(path)) == distinct, name
+
+
+#: IEEE 754-2019, 7.2 and 6.1 to 6.3: operands, and the result or flags of invalid operations ("v").
+SPECIAL_CASES = {
+    "fma": "7C00 0000 7E00 v, 0000 7C00 7E00 v, 7C00 0000 3C00 v, 0000 7C00 3C00 v, 7C00 3C00 FC00 v, "
+    "3C00 FC00 7C00 v, 7C00 3C00 7C00 7C00, "
+    "7BFF 7BFF FC00 FC00, 3C00 3C00 BC00 0000, 0000 0000 8000 0000, 8000 3C00 8000 8000, "
+    "8000 0000 0000 0000, 7E00 3C00 3C00 7E00, 3C00 7E00 3C00 7E00, 3C00 3C00 7E00 7E00",
+    "add": "7C00 7C00 7C00, 7C00 FC00 v, FC00 7C00 v, 0000 8000 0000, 8000 8000 8000, 3C00 BC00 0000, 7E00 7C00 7E00",
+    "divide": "7C00 7C00 v, 0000 0000 v, 0000 8000 v, 3C00 0000 7C00, 3C00 8000 FC00, 3C00 FC00 8000, 0000 3C00 0000",
+    "multiply": "7C00 0000 v, 0000 FC00 v, 8000 8000 0000, 0000 8000 8000, 7E00 0000 7E00",
+    "f16_lt": "7E00 7E00 0, 0000 8000 0, 7C00 7C00 0, 3C00 7E00 0",
+    "sqrt": "8000 8000, 7C00 7C00, FC00 v, BC00 v, 7E00 7E00",
+}
+
+
+def test_the_default_cases_contain_special_operands(tmp_path):
+    for operation, rows in SPECIAL_CASES.items():
+        format = "" if "_" in operation else 'format = "FP16"\n'
+        for seed in (0, 7):
+            path = write_unit(tmp_path, "unit", f'operation = "{operation}"\n{format}seed = {seed}\n')
+            lines = {tuple(line.split()[:-2]): line.split()[-2:] for line in path.read_text().splitlines()}
+            for *operands, result in map(str.split, rows.split(",")):
+                have, flags = lines[tuple(operands)]
+                assert (have, flags) == ("7E00", "10") if result == "v" else have == result, (operation, operands)
+
+
+def test_sums_without_an_addend_start_from_zero(tmp_path, capsys):
+    text = 'operation = "dot"\nformat = "E4M3"\naccumulate = "fused(4, 20)"\n'
+    path = write_unit(tmp_path, "unit", f"{text}addend = false\n")
+    assert {line.split()[-2] for line in path.read_text().splitlines()} == {"00000000"}
+    assert main(["check", str(path)]) == 0
+    cases = sf.read_vectors(path, "dot", "E4M3", accumulate=sf.fused(4, 20))
+    for a, b, _, result in zip(*cases.operands, cases.result, strict=True):
+        assert_bits(sf.dot(a, b, inputs=sf.E4M3, accumulate=sf.fused(4, 20)), result)
 
 
 #: Units of dots, with accumulators that a wrong circuit could have.
@@ -168,7 +225,7 @@ WRONG_MODES = {
 def read_unit_of(folder, text):
     (folder / "unit.toml").write_text(text)
     unit = read_unit(str(folder / "unit.toml"))
-    return unit.case, unit._operands(0)
+    return unit.case, unit.operands()
 
 
 def count_differences(case, operands, **wrong):
@@ -279,6 +336,39 @@ def test_missing_cases_are_an_error_and_nan_of_any_payload_agree(tmp_path, capsy
     assert "37 cases of add in FP16, toward_zero agree." in report and "payloads are not compared" in report
     path.write_text("\n".join([*quiet, quiet[0]]))  # more cases than the description states are accepted
     assert main(["check", str(path)]) == 0
+
+
+def test_a_line_that_replaces_a_case_is_named(tmp_path, capsys):
+    path = write_unit(tmp_path, "adder", ADDER)
+    of_file, by_hand = path.with_suffix(".toml"), tmp_path / "adder.toml"
+    lines = path.read_text().splitlines()
+    assert len({tuple(line.split()[:2]) for line in lines[:12]}) == 12
+    foreign = "4248 4248 4648 00"
+    assert foreign not in lines
+    swapped, same = [*lines[:10], lines[9], *lines[11:]], [lines[0]] * 40
+    for text, unit, code, words in (
+        (lines[::-1], of_file, 0, "40 cases of add"),
+        ([*lines, foreign], of_file, 0, "41 cases of add"),
+        (swapped, of_file, 1, "has 39 of the 40 cases of its unit: 1 is missing.\n{path}: line 11 repeats line 10.\n"),
+        (swapped, by_hand, 1, "line 11 repeats line 10.\n40 cases of add in FP16, toward_zero agree."),
+        (
+            same,
+            by_hand,
+            1,
+            "has 1 of the 40 cases of its unit: 39 are missing.\n{path}: line 2 repeats line 1, line 3 ",
+        ),
+        (same, by_hand, 1, "line 4 repeats line 1, and so on in 36 more lines.\n"),
+        ([foreign, *lines[1:]], of_file, 1, "1 is missing.\n{path}: line 1 has operands of no case.\n"),
+        # Without a version, these may be the cases of another one: only their number is checked.
+        ([foreign, *lines[1:]], by_hand, 0, "Line 1 is not a case that this version of simfloat writes for the unit"),
+        ([foreign, *lines[2:]], by_hand, 1, "has 39 of the 40 cases of its unit: 1 is missing.\n39 cases"),
+    ):
+        path.write_text("\n".join(text))
+        assert main(["check", str(path), "--unit", str(unit)]) == code
+        assert words.format(path=path) in capsys.readouterr().out, words
+    path.write_text("\n".join(swapped))
+    of_file.write_text(of_file.read_text().replace(f"version = {VERSION}", f"version = {VERSION - 1}"))
+    assert main(["check", str(path)]) == 0  # the cases of another version are not known
 
 
 def test_help_and_the_cookbook_have_all_keys_of_a_description(capsys):
@@ -419,6 +509,11 @@ def test_files_that_are_missing_or_damaged_are_named(tmp_path, capsys):
         ('operation = "dot"\nformat = "FP16"\n', "accumulate= is the accumulator of 'dot'"),
         ('operation = "add"\nformat = "FP16"\nrounding = "stochastic"\n', "in a deterministic mode"),
         ('operation = "dot"\nformat = ["E4M3"]\n', 'a pair for a and b, such as ["E4M3", "E5M2"]; got'),
+        ('operation = "fma"\nformat = "FP16"\naddend = false\n', "addend is true or false, and false only for 'dot'"),
+        (
+            'operation = "dot"\nformat = "FP16"\naccumulate = "exact"\noutput = "E8M0"\naddend = false\n',
+            "start from c = +0, but E8M0, the format of c, has no zero",
+        ),
         ('operation = "add"\nformat = "FP16"\ncases = 0\n', "cases must be an integer from 1"),
         ('operation = "dot"\nformat = "FP16"\naccumulate = "print(1)"\n', "Cannot read 'print(1)'"),
         ("operation = add\n", 'Invalid value (at line 1, column 13). Texts are in quotes: write operation = "add"'),
