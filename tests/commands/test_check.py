@@ -509,7 +509,11 @@ def test_files_that_are_missing_or_damaged_are_named(tmp_path, capsys):
         ('operation = "dot"\nformat = "FP16"\n', "accumulate= is the accumulator of 'dot'"),
         ('operation = "add"\nformat = "FP16"\nrounding = "stochastic"\n', "in a deterministic mode"),
         ('operation = "dot"\nformat = ["E4M3"]\n', 'a pair for a and b, such as ["E4M3", "E5M2"]; got'),
-        ('operation = "fma"\nformat = "FP16"\naddend = false\n', "addend is true or false, and false only for 'dot'"),
+        ('operation = "fma"\nformat = "FP16"\naddend = false\n', "addend = false is only for 'dot', whose sums"),
+        (
+            'operation = "dot"\nformat = "FP16"\naccumulate = "FP32"\naddend = 0\n',
+            "addend must be true or false, got 0",
+        ),
         (
             'operation = "dot"\nformat = "FP16"\naccumulate = "exact"\noutput = "E8M0"\naddend = false\n',
             "start from c = +0, but E8M0, the format of c, has no zero",

@@ -117,7 +117,7 @@ def _compare(path: Path, unit: Unit | None) -> int:
 def _has_all_cases(path: Path, unit: Unit, case: Case, cases: Cases, vectors: Vectors) -> bool:
     """Return True if a file has all cases of its unit; otherwise print what is missing, and lines that replace it."""
     missing, causes = max(unit.cases - len(cases), 0), ""
-    if unit.version in (None, VERSION):
+    if unit.version in (None, VERSION) and case.kinds == unit.case.kinds:
         absent, repeated, others = _compare_operands(unit, case, vectors)
         if unit.version is not None or not others:
             missing = absent
@@ -211,9 +211,9 @@ def _case(path: Path, unit: Unit | None) -> tuple[Case, Unit | None]:
 
 
 def _title(case: Case) -> str:
-    how = case.accumulator if case.operation == DOT else case.rounding
+    how = str(case.accumulator if case.operation == DOT else case.rounding)
     if case.operation == DOT and case.rounding != sf.nearest_even:
-        how = f"{how}, rounded {case.rounding}"
+        how += f", rounded {case.rounding}"
     formats = "" if case.signature else f" in {case.kinds[0]}"
     if case.operation == DOT and case.kinds[1] != case.kinds[0]:
         formats += f" and {case.kinds[1]}"

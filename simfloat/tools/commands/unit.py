@@ -200,8 +200,10 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
         flags=description.get("flags"),
     )
     addend = description.get("addend", True)
-    if not isinstance(addend, bool) or (not addend and case.operation != DOT):
-        raise ValueError(f"addend is true or false, and false only for 'dot', whose c is then +0; got {addend!r}.")
+    if not isinstance(addend, bool):
+        raise ValueError(f"addend must be true or false, got {addend!r}.")
+    if not addend and case.operation != DOT:
+        raise ValueError(f"addend = false is only for 'dot', whose sums then start from c = +0; got {operation!r}.")
     if not addend and not case.kinds[-2].has_zero:  # type: ignore[union-attr]
         raise ValueError(
             f"addend = false lets all sums start from c = +0, but {case.kinds[-2]}, the format of c, has no zero."
