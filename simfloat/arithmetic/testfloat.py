@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic import functions, operations
 from simfloat.arithmetic.bit_stream import Stream
+from simfloat.arithmetic.codes import decode, read_code
+from simfloat.arithmetic.memory_images import unknown_hint
 from simfloat.environment import in_usual_environment
 from simfloat.formats import (
     BF16,
@@ -38,7 +40,7 @@ from simfloat.formats import (
     toward_positive,
     toward_zero,
 )
-from simfloat.formats.exceptions import INEXACT, INVALID
+from simfloat.formats.exceptions import DIVISION_BY_ZERO, INEXACT, INVALID, OVERFLOW, UNDERFLOW
 
 #: The kind of a field: a number of a format, an integer of a dtype, or a boolean.
 Kind: TypeAlias = Format | np.dtype
@@ -78,6 +80,13 @@ NAME = re.compile(
     rf"(?:to_(?P<other>{'|'.join(KINDS)})|(?P<name>{'|'.join(name for name in _LONGEST_FIRST if name in OPERANDS)}))"
     rf"(?:_(?P<how>rx?|x)(?:_(?P<mode>{'|'.join(name for name in _LONGEST_FIRST if name in MODES)}))?)?"
 )
+
+#: Codes, and flags in two digits. The differences that `testfloat_ver` reports have numbers as sign, exponent and
+#: fraction, and flags as letters: invalid, infinite, overflow, underflow, inexact.
+DIGITS, FLAGS = (re.compile(pattern, re.IGNORECASE) for pattern in ("[0-9a-f]+", "[0-9a-f]{2}"))
+MOST_FLAGS = INEXACT | UNDERFLOW | OVERFLOW | DIVISION_BY_ZERO | INVALID
+REPORTED = re.compile(r"(?P<sign>[+-])(?P<exponent>[0-9a-f]+)\.(?P<fraction>[0-9a-f]+)", re.IGNORECASE)
+REPORTED_FLAGS = re.compile(r"[v.][i.][o.][u.][x.]")
 
 #: All integers below 2^53 in magnitude, as numbers of a format.
 INTEGERS = fixed(54)
@@ -132,6 +141,48 @@ def digits_of(kind: Kind) -> int:
     if isinstance(kind, Format):
         return -(-kind.bits // 4)
     return 1 if kind is BOOLEAN else 2 * kind.itemsize
+
+
+def without_prefix(text: str, digits: int) -> str:
+    """Return the digits of a field without the prefix 0x; in 0xxx, the x is an unknown digit of four."""
+    return text[2:] if len(text) == digits + 2 and text[:2].lower() == "0x" else text
+
+
+def read_field(text: str, kind: Kind) -> int:
+    """Return the code of a number, an integer or a boolean in a file of test vectors."""
+    digits = digits_of(kind)
+    code = without_prefix(text, digits)
+    is_code = len(code) == digits and DIGITS.fullmatch(code) is not None
+    if isinstance(kind, Format):
+        if parts := REPORTED.fullmatch(text):
+            exponent, fraction = int(parts["exponent"], 16), int(parts["fraction"], 16)
+            if not exponent >> kind.exponent_bits and not fraction >> kind.mantissa_bits:
+                return (((parts["sign"] == "-") << kind.exponent_bits | exponent) << kind.mantissa_bits) | fraction
+        if not is_code:
+            raise ValueError(f"A code of {kind} has {digits} hexadecimal digits, got {text!r}.{unknown_hint(text)}")
+        return read_code(code, kind)
+    most = 1 if kind is BOOLEAN else 2 ** (8 * kind.itemsize) - 1
+    if not is_code or int(code, 16) > most:
+        what = "0 or 1" if kind is BOOLEAN else f"{digits} hexadecimal digits of {kind.name}"
+        raise ValueError(f"A field of this operation is {what}, got {text!r}.{unknown_hint(text)}")
+    return int(code, 16)
+
+
+def read_flags(text: str) -> int:
+    """Read flags in two digits, or in the five letters of a report."""
+    if REPORTED_FLAGS.fullmatch(text):
+        return int("".join("0" if letter == "." else "1" for letter in text), 2)
+    digits = without_prefix(text, 2)
+    if not FLAGS.fullmatch(digits) or int(digits, 16) > MOST_FLAGS:
+        raise ValueError(f"Flags are two hexadecimal digits from 00 to {MOST_FLAGS:02x}, got {text!r}.")
+    return int(digits, 16)
+
+
+def values_of(codes: NDArray[np.uint64], kind: Kind) -> NDArray[Any]:
+    """Return the values that codes represent."""
+    if isinstance(kind, Format):
+        return decode(codes, kind)
+    return codes.astype(f"u{kind.itemsize}").view(kind)
 
 
 def exact_name(name: str) -> str:

@@ -18,9 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic import functions, operations
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
-from simfloat.arithmetic.codes import decode, encode, hexadecimal_texts, read_code
+from simfloat.arithmetic.codes import encode, hexadecimal_texts
 from simfloat.arithmetic.machines import on_cpu
-from simfloat.arithmetic.memory_images import unknown_hint
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.testfloat import (
     BOOLEAN,
@@ -29,35 +28,31 @@ from simfloat.arithmetic.testfloat import (
     Signature,
     compute_testfloat,
     digits_of,
+    read_field,
+    read_flags,
     signature_of,
+    values_of,
     width_hint,
+    without_prefix,
 )
 from simfloat.common import check_flags, did_you_mean, file_path
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even, toward_negative, toward_positive
 from simfloat.formats.catalog import FormatLike
-from simfloat.formats.exceptions import DIVISION_BY_ZERO, INEXACT, INVALID, OVERFLOW, UNDERFLOW
 from simfloat.formats.rounding import as_rounding
 from simfloat.sums.accumulator import Accumulator
 from simfloat.sums.by_operations import consists_of_operations
 from simfloat.sums.integers import FormatPair, as_formats
-from simfloat.sums.product import matmul
+from simfloat.sums.product import matmul, refuse_rounding
 from simfloat.sums.sequential import as_accumulator
-
-#: Codes, which have no prefix in these files, and flags in two digits.
-DIGITS, FLAGS = (re.compile(pattern, re.IGNORECASE) for pattern in ("[0-9a-f]+", "[0-9a-f]{2}"))
-MOST = INEXACT | UNDERFLOW | OVERFLOW | DIVISION_BY_ZERO | INVALID
 
 #: The rows of simfloat's own operations, and the name of a sum of products.
 OPERATIONS = FUNCTIONS | REPRESENTABLE
 DOT = "dot"
 
-#: Comments; the sentences of `testfloat_ver` and `testfloat`; and, in the differences that they report, numbers as
-#: sign, exponent and fraction, and flags as letters: invalid, infinite, overflow, underflow, inexact.
+#: Comments, and the sentences of `testfloat_ver` and `testfloat`.
 COMMENT = re.compile(r"(?://|#).*")
 REPORT = re.compile(r"(?:>> )?(?:Testing|Errors found in) (?P<operation>\w+)[^=]*|(?:In )?\d+ tests?\b.*")
-REPORTED = re.compile(r"(?P<sign>[+-])(?P<exponent>[0-9a-f]+)\.(?P<fraction>[0-9a-f]+)", re.IGNORECASE)
-REPORTED_FLAGS = re.compile(r"[v.][i.][o.][u.][x.]")
 
 #: The number of digits of an FP32 number: of its code, and in a report without sign and point.
 SINGLE_DIGITS = 8
@@ -69,12 +64,12 @@ class Vectors(NamedTuple):
     The operands of a sum are a, b and c; for a unit that reads block scales, a, b, the scales of both, and c.
 
     `signalling` marks cases with a signalling NaN among their operands. simfloat treats these as quiet; hardware raises
-    `invalid` for them. `flags` are zeros if a file has none.
+    `invalid` for them. `flags` is None if a file has none.
     """
 
     operands: tuple[NDArray[Any], ...]
     result: NDArray[Any]
-    flags: NDArray[np.uint8]
+    flags: NDArray[np.uint8] | None
     signalling: NDArray[np.bool_]
 
 
@@ -83,7 +78,7 @@ class Case(NamedTuple):
 
     operation: str
     kinds: tuple[Kind, ...]  # of the operands, and of the result
-    rounding: Rounding = nearest_even
+    rounding: Rounding = nearest_even  # of a sum, the mode of the rounding to its output
     signature: Signature | None = None  # of an operation of TestFloat
     accumulator: Accumulator | None = None  # of a sum
     flags: bool | None = None  # None for the default of the operation
@@ -94,6 +89,11 @@ class Case(NamedTuple):
         if self.flags is not None:
             return self.flags
         return self.accumulator is None or consists_of_operations(self.accumulator)
+
+    @property
+    def rounds_sums(self) -> bool:
+        """True if sums are rounded to another format than that of the accumulator."""
+        return self.accumulator is not None and self.kinds[-1] != self.accumulator.result
 
     @property
     def block(self) -> int:
@@ -123,24 +123,24 @@ class Case(NamedTuple):
                 *operands, result, self.rounding, stream=stream, flags=True
             )
             return pair if self.has_flags else (pair[0], None)
-        return _sums(self.accumulator, operands, self.kinds, stream, self.has_flags)
+        return self._sums(self.accumulator, operands, stream)
 
-
-def _sums(
-    accumulator: Accumulator, operands: Sequence[NDArray], kinds: Sequence[Kind], stream: Stream | None, flags: bool
-) -> tuple[NDArray, NDArray | None]:
-    """Return the sums of the products of rows, and their flags."""
-    a, b, *scales, c = operands
-    if not accumulator.takes_initial and (c != 0).any():
-        raise ValueError(f"{accumulator} has no partial sum that could start from c; pass zeros.")
-    initial = c[:, np.newaxis, np.newaxis] if accumulator.takes_initial else None
-    of_blocks = (scales[0][:, np.newaxis, :], scales[1][:, :, np.newaxis]) if scales else None
-    pair = matmul(
-        a[:, np.newaxis, :], b[:, :, np.newaxis], inputs=(kinds[0], kinds[1]), accumulate=accumulator, output=kinds[-1],
-        scales=of_blocks, initial=initial, stream=stream, flags=flags,
-    )  # fmt: skip
-    sums, raised = pair if flags else (pair, None)
-    return sums.reshape(-1), None if raised is None else raised.reshape(-1)
+    def _sums(
+        self, accumulator: Accumulator, operands: Sequence[NDArray], stream: Stream | None
+    ) -> tuple[NDArray, NDArray | None]:
+        """Return the sums of the products of rows, and their flags."""
+        a, b, *scales, c = operands
+        if not accumulator.takes_initial and (c != 0).any():
+            raise ValueError(f"{accumulator} has no partial sum that could start from c; pass zeros.")
+        initial = c[:, np.newaxis, np.newaxis] if accumulator.takes_initial else None
+        of_blocks = (scales[0][:, np.newaxis, :], scales[1][:, :, np.newaxis]) if scales else None
+        pair = matmul(
+            a[:, np.newaxis, :], b[:, :, np.newaxis], inputs=(self.kinds[0], self.kinds[1]), accumulate=accumulator,
+            output=self.kinds[-1], rounding=self.rounding if self.rounds_sums else None, scales=of_blocks,
+            initial=initial, stream=stream, flags=self.has_flags,
+        )  # fmt: skip
+        sums, raised = pair if self.has_flags else (pair, None)
+        return sums.reshape(-1), None if raised is None else raised.reshape(-1)
 
 
 @in_usual_environment
@@ -194,12 +194,16 @@ def _case_of_sums(
     flags: bool | None,
 ) -> Case:
     """Return the case of sums of products of numbers of two formats."""
-    if rounding is not None:
-        raise ValueError(f"The accumulator of 'dot' contains its rounding; got {as_rounding(rounding)} as well.")
     accumulator = as_accumulator(accumulate).for_inputs(*formats)
-    sums = accumulator.result or as_format(output or FP64)
+    result = accumulator.result if output is None else as_format(output)
+    if result is None:
+        raise ValueError("An exact sum has no format of its own: pass output=, the format it is rounded to.")
     scales = [accumulator.scales[1]] * 2 if accumulator.scales else []
-    return Case(DOT, (*formats, *scales, sums, as_format(output or sums)), accumulator=accumulator, flags=flags)
+    mode = nearest_even if rounding is None else as_rounding(rounding)
+    case = Case(DOT, (*formats, *scales, accumulator.result or result, result), mode, None, accumulator, flags)
+    if rounding is not None and not case.rounds_sums:
+        refuse_rounding(accumulator, mode)
+    return case
 
 
 @in_usual_environment
@@ -227,8 +231,10 @@ def write_vectors(
         operands_format_rounding: the operands, which are numbers of the format; then the format; and a rounding mode,
             if it is not nearest_even. Names of TestFloat contain the format, which is left out. The operands of
             ``"dot"`` are a, b and c: matrices with a row for each sum, and the numbers from which the sums start. Their
-            format may be a pair, for a and for b.
-        output: the format of the result; by default the format of the operands, or of the accumulator.
+            format may be a pair, for a and for b. The mode of ``"dot"`` is that of the rounding to `output`, as in
+            :func:`simfloat.dot`; the accumulator contains the mode of its steps.
+        output: the format of the result; by default the format of the operands, or of the accumulator. `exact` needs
+            it: c and the result have this format.
         accumulate: the accumulator of ``"dot"``.
         scales: the scales of the blocks of a and of b, matrices with a row for each sum, for a unit that reads them. A
             line has them before c.
@@ -239,6 +245,8 @@ def write_vectors(
     Raises:
         ValueError: if the operation is unknown, if the number of operands is wrong, or if an operand is not a number of
             the format; the file is not written then.
+        ValueError: for ``"dot"``, if `accumulate` is `exact` and `output` is missing, or if a mode is given although
+            `output` is the format of the accumulator.
 
     Examples:
         >>> sf.write_vectors(folder / "add.txt", "add", [1.0, 65504.0], [2.0**-11, 65504.0], sf.FP16)
@@ -336,11 +344,11 @@ def read_vectors(
 ) -> Vectors:
     """Read the cases of an operation from a file that :func:`write_vectors` or Berkeley TestFloat has written.
 
-    A case is a line of operands, result and flags, separated by white space or ``_`` (as in `.tv` files). Blank lines,
-    comments (from ``//`` or ``#`` to the end of the line) and the sentences of TestFloat's programs are skipped. From
-    a difference that `testfloat_ver` reports (``+0F.000  +0F.000  => +10.001 ....x  expected +10.000 .....``) the
-    expected result and flags are read. A signalling NaN is read as a quiet one, and every NaN is NaN, whatever its
-    payload.
+    A case is a line of operands, result and flags, separated by white space or ``_`` (as in `.tv` files). Codes and
+    flags may begin with ``0x``. Blank lines, comments (from ``//`` or ``#`` to the end of the line) and the sentences
+    of TestFloat's programs are skipped. From a difference that `testfloat_ver` reports
+    (``+0F.000  +0F.000  => +10.001 ....x  expected +10.000 .....``) the expected result and flags are read. A
+    signalling NaN is read as a quiet one, and every NaN is NaN, whatever its payload.
 
     Parameters:
         path: the file.
@@ -355,8 +363,9 @@ def read_vectors(
         flags: False for a file without flags. In a file of sums, the number of fields shows if there are flags.
 
     Returns:
-        `operands`, one vector each; `result`; `flags`; and `signalling`, which marks cases with a signalling NaN.
-        Integers are vectors of int32, int64, uint32 or uint64, and results of comparisons are vectors of booleans.
+        `operands`, one vector each; `result`; `flags`, or None for a file without flags; and `signalling`, which marks
+        cases with a signalling NaN. Integers are vectors of int32, int64, uint32 or uint64, and results of comparisons
+        are vectors of booleans.
 
     Raises:
         ValueError: naming file and line, if a line has more or fewer fields than the operation, if a field is not a
@@ -376,8 +385,7 @@ def read_vectors(
     if signature_of(operation) is None and operation != DOT:
         _operands_of(operation)
     cases = read_cases(path, operation)
-    is_single = bool(cases) and bool(cases[0][1]) and len(cases[0][1][0].lstrip("+-").replace(".", "")) == SINGLE_DIGITS
-    case = case_of(operation, format, None, output, accumulate, is_single, flags)
+    case = case_of(operation, format, None, output, accumulate, has_single_operands(cases), flags)
     vectors = vectors_of(cases, case, path)
     if operation == "round":
         _check_roundings(vectors.operands[0], vectors.result, case.kinds, path)
@@ -388,6 +396,12 @@ def read_cases(path: Path, operation: str) -> list[tuple[int, list[str]]]:
     """Return (line number, fields) of every case in a file of an operation."""
     lines = path.read_bytes().decode("utf-8-sig", errors="replace").splitlines()
     return list(_cases(lines, path, operation))
+
+
+def has_single_operands(cases: Sequence[tuple[int, list[str]]]) -> bool:
+    """Return True if the first field of a file has as many digits as a code of FP32."""
+    text = cases[0][1][0] if cases and cases[0][1] else ""
+    return len(without_prefix(text, SINGLE_DIGITS).lstrip("+-").replace(".", "")) == SINGLE_DIGITS
 
 
 def vectors_of(cases: Sequence[tuple[int, list[str]]], case: Case, path: Path) -> Vectors:
@@ -402,12 +416,12 @@ def vectors_of(cases: Sequence[tuple[int, list[str]]], case: Case, path: Path) -
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
     codes = np.array(rows, np.uint64).reshape(len(rows), len(kinds) + has_flags).T
-    *columns, result = (_values(column, kind) for column, kind in zip(codes, kinds, strict=False))
+    *columns, result = (values_of(column, kind) for column, kind in zip(codes, kinds, strict=False))
     signalling = np.zeros(len(rows), np.bool_)
     for column, numbers, kind in zip(codes, columns, kinds, strict=False):
         if isinstance(kind, Format):
             signalling |= np.isnan(numbers) & _is_signalling(column, kind)
-    flags = codes[-1].astype(np.uint8) if has_flags else np.zeros(len(rows), np.uint8)
+    flags = codes[-1].astype(np.uint8) if has_flags else None
     if case.operation == DOT:
         ends = np.cumsum(counts).tolist()
         parts = [columns[end - count : end] for end, count in zip(ends[:-1], counts[:-1], strict=True)]
@@ -457,43 +471,8 @@ def _case(fields: list[str], operation: str, kinds: Sequence[Kind], has_flags: b
         raise ValueError(
             f"A case of {operation} has {count} fields: operands ({len(kinds) - 1}), {last}; got {len(fields)}.{hint}"
         )
-    codes = [_read_code(text, kind) for text, kind in zip(fields, kinds, strict=False)]
-    return [*codes, _flags(fields[-1])] if has_flags else codes
-
-
-def _flags(text: str) -> int:
-    """Read flags in two digits, or in the five letters of a report."""
-    if REPORTED_FLAGS.fullmatch(text):
-        return int("".join("0" if letter == "." else "1" for letter in text), 2)
-    if not FLAGS.fullmatch(text) or int(text, 16) > MOST:
-        raise ValueError(f"Flags are two hexadecimal digits from 00 to {MOST:02x}, got {text!r}.")
-    return int(text, 16)
-
-
-def _read_code(text: str, kind: Kind) -> int:
-    """Return the code of a number, an integer or a boolean."""
-    digits = digits_of(kind)
-    if isinstance(kind, Format):
-        if parts := REPORTED.fullmatch(text):
-            exponent, fraction = int(parts["exponent"], 16), int(parts["fraction"], 16)
-            code = (((parts["sign"] == "-") << kind.exponent_bits | exponent) << kind.mantissa_bits) | fraction
-            if not exponent >> kind.exponent_bits and not fraction >> kind.mantissa_bits:
-                return code
-        if len(text) != digits or not DIGITS.fullmatch(text):
-            raise ValueError(f"A code of {kind} has {digits} hexadecimal digits, got {text!r}.{unknown_hint(text)}")
-        return read_code(text, kind)
-    most = 1 if kind is BOOLEAN else 2 ** (8 * kind.itemsize) - 1
-    if len(text) != digits or not DIGITS.fullmatch(text) or int(text, 16) > most:
-        what = "0 or 1" if kind is BOOLEAN else f"{digits} hexadecimal digits of {kind.name}"
-        raise ValueError(f"A field of this operation is {what}, got {text!r}.{unknown_hint(text)}")
-    return int(text, 16)
-
-
-def _values(codes: NDArray[np.uint64], kind: Kind) -> NDArray[Any]:
-    """Return the values that the codes represent."""
-    if isinstance(kind, Format):
-        return decode(codes, kind)
-    return codes.astype(f"u{kind.itemsize}").view(kind)
+    codes = [read_field(text, kind) for text, kind in zip(fields, kinds, strict=False)]
+    return [*codes, read_flags(fields[-1])] if has_flags else codes
 
 
 def _check_roundings(x: NDArray, result: NDArray, kinds: Sequence[Kind], path: Path) -> None:

@@ -128,10 +128,13 @@ def read(tmp_path, text, *arguments):
 
 def test_test_vectors_may_have_underscores_comments_and_blank_lines(tmp_path):
     text = "// rounding to nearest even\n\n3C00_1000_3C00_01\n  # one more\n7bff_7bff_7c00_05 // overflow\n\n"
+    with_prefixes = "0x3c00 0X1000 3C00 0x01\n0x7bff_0x7bff_0x7c00_05\n"
     for operation in (("add", sf.FP16), ("f16_add",), ("f16_add", sf.FP16)):
-        cases = read(tmp_path, text, *operation)
-        assert [x.tolist() for x in cases.operands] == [[1.0, 65504.0], [2.0**-11, 65504.0]]
-        assert cases.result.tolist() == [1.0, np.inf] and cases.flags.tolist() == [1, 5]
+        for cases in (read(tmp_path, text, *operation), read(tmp_path, with_prefixes, *operation)):
+            assert [x.tolist() for x in cases.operands] == [[1.0, 65504.0], [2.0**-11, 65504.0]]
+            assert cases.result.tolist() == [1.0, np.inf] and cases.flags.tolist() == [1, 5]
+    for operand in ("0x3F800001", "0x3FF0000020000000"):  # the digits without 0x show the format
+        assert read(tmp_path, f"{operand} 3C00 01", "round", sf.FP16).operands[0] == 1 + 2.0**-23
 
 
 def test_a_difference_that_testfloat_reports_is_read_with_the_expected_result(tmp_path):
@@ -292,6 +295,7 @@ def test_vectors_of_sums_are_written_and_read_back(accumulate, has_flags, rng, t
     sums = [sf.dot(*row[:2], inputs=sf.E4M3, accumulate=accumulate, initial=row[2]) for row in rows]
     assert_bits(cases.result.astype(float), np.array(sums))
     assert {len(line.split()) for line in path.read_text().splitlines()} == {16 + has_flags}
+    assert (cases.flags is not None) == has_flags
 
 
 def test_vectors_of_units_with_block_scales_have_the_scales_of_every_row(rng, tmp_path):
@@ -317,9 +321,36 @@ def test_vectors_can_be_written_without_flags(tmp_path):
     path = tmp_path / "cases"
     sf.write_vectors(path, "add", [1.0], [2.0], sf.FP16, flags=False)
     assert path.read_text() == "3C00 4000 4200\n"
-    assert sf.read_vectors(path, "add", sf.FP16, flags=False).flags.tolist() == [0]
+    assert sf.read_vectors(path, "add", sf.FP16, flags=False).flags is None
     with pytest.raises(ValueError, match=r"A case of add has 4 fields"):
         sf.read_vectors(path, "add", sf.FP16)
+
+
+def test_the_mode_of_a_sum_is_that_of_the_rounding_to_its_output(rng, tmp_path):
+    path, (a, b) = tmp_path / "cases", sf.round(rng.standard_normal((2, 30, 5)), sf.BF16)
+    for accumulate in (sf.FP32, sf.exact, sf.fused(4, 20)):
+        options = dict(accumulate=accumulate, output=sf.BF16)
+        for mode in (sf.toward_zero, sf.toward_positive):
+            sf.write_vectors(path, "dot", a, b, 0.0, sf.BF16, mode, **options)
+            results = sf.read_vectors(path, "dot", sf.BF16, **options).result
+            sums = [np.diag(sf.matmul(a, b.T, rounding=how, **options)) for how in (mode, None)]
+            assert_bits(results.astype(float), sums[0])
+            assert (results != sums[1]).any()
+    assert_refused((lambda: sf.read_vectors(path, "dot", sf.BF16, accumulate=sf.exact), "pass output="))
+    path.unlink()
+    refused = (
+        (dict(accumulate=sf.FP32), sf.to_odd, r"not rounded again .* accumulate=sequential\(FP32, rounding=to_odd"),
+        (dict(accumulate=sf.FP32, output=sf.FP32), sf.nearest_even, "not rounded again to this format"),
+        (dict(accumulate=sf.tensor_core("hopper")), sf.to_odd, "in FP32 are not rounded again .* pass output="),
+        (dict(accumulate=sf.exact), sf.to_odd, "An exact sum has no format of its own: pass output="),
+        (dict(accumulate=sf.exact), None, "An exact sum has no format of its own: pass output="),
+    )
+    for options, mode, message in refused:
+        with pytest.raises(ValueError, match=message):  # as sf.dot
+            sf.dot(a[0], b[0], inputs=sf.BF16, rounding=mode, **options)
+        mode = [] if mode is None else [mode]
+        assert_refused((lambda m=mode, o=options: sf.write_vectors(path, "dot", a, b, 0.0, sf.BF16, *m, **o), message))
+    assert not path.exists()
 
 
 def test_sums_without_a_partial_sum_and_exact_sums_start_from_zero(tmp_path):

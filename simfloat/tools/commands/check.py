@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,12 +15,12 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from simfloat.arithmetic.memory_images import UNKNOWN, unknown_digits_message
-from simfloat.arithmetic.testfloat import Kind, digits_of, exact_name
+from simfloat.arithmetic.testfloat import Kind, digits_of, exact_name, without_prefix
 from simfloat.formats.exceptions import INEXACT
 from simfloat.formats.rounding import MODES
-from simfloat.sums.test_vectors import DOT, SINGLE_DIGITS, Case, case_of, read_cases, vectors_of
+from simfloat.sums.test_vectors import DOT, Case, Vectors, case_of, has_single_operands, read_cases, vectors_of
 from simfloat.terminal import argument_type
-from simfloat.tools.commands.unit import Unit, read_unit
+from simfloat.tools.commands.unit import VERSION, Unit, read_unit
 
 HELP = "compare the results in a file of test vectors with those of simfloat, and print the first line that differs"
 
@@ -31,6 +33,9 @@ CODE_OR_UNKNOWN = re.compile("[0-9a-fxz]+", re.IGNORECASE)
 #: The placeholder for flags with such digits; no operation returns it.
 UNKNOWN_FLAGS = 255
 
+#: The most lines of each kind that a message on missing cases lists.
+MOST_CAUSES = 3
+
 FLAG_NAMES = ((16, "invalid"), (8, "division by zero"), (4, "overflow"), (2, "underflow"), (1, "inexact"))
 
 
@@ -42,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TOML",
         type=argument_type(read_unit),
         help="what the unit computes; by default the .toml file beside VECTORS, or the name OPERATION_FORMAT_MODE.txt. "
-        "If it names the number of cases, VECTORS must contain all of them. All NaN are equal, whatever their payloads",
+        "If it names the number of cases, VECTORS must contain all of them, in any order. All NaN are equal, whatever "
+        "their payloads",
     )
 
 
@@ -59,11 +65,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _compare(path: Path, unit: Unit | None) -> int:
-    case, count = _case(path, unit)
+    case, unit = _case(path, unit)
     cases = read_cases(path, case.operation)
     if not cases:
         raise ValueError(f"{path} has no test vectors; `simfloat vectors` writes such files.")
-    if case.operation == "round" and len(cases[0][1][0]) == SINGLE_DIGITS:
+    if case.operation == "round" and has_single_operands(cases):
         case = case._replace(kinds=(sf.FP32, case.kinds[-1]))
     if case.operation == DOT:
         # The number of fields shows if the file has flags.
@@ -76,37 +82,98 @@ def _compare(path: Path, unit: Unit | None) -> int:
         case = case._replace(flags=has_flags)
     cases, unknown_results, unknown_flags = _without_unknown(cases, case)
     vectors = vectors_of(cases, case, path)
-    vectors.flags[list(unknown_flags)] = UNKNOWN_FLAGS
+    in_file = np.zeros(len(cases), np.uint8) if vectors.flags is None else vectors.flags
+    in_file[list(unknown_flags)] = UNKNOWN_FLAGS
     result, flags = case.compute(vectors.operands)
     are_wrong = ~_are_equal(result, vectors.result)
     are_wrong[list(unknown_results)] = True
     differs = are_wrong
     if flags is not None:
-        differs = are_wrong | (flags != vectors.flags) & ~vectors.signalling
+        differs = are_wrong | (flags != in_file) & ~vectors.signalling
     if np.isnan(result).any():
         print("All NaN are equal: payloads are not compared.")
-    missing = max(count - len(cases), 0)
-    if missing:
-        print(f"{path} has {len(cases)} of the {count} cases of its unit: {missing} are missing.")
+    is_complete = unit is None or not unit.names_cases or _has_all_cases(path, unit, case, cases, vectors)
     if not differs.any():
         print(f"{len(cases)} cases of {_title(case)} agree.")
-        return 1 if missing else 0
+        return 0 if is_complete else 1
     place = int(np.argmax(differs))
     wrong = "the result differs" if are_wrong[place] else "the flags differ"
     print(f"{path}, line {cases[place][0]}: {wrong}. {_title(case)}:")
     for name, operand, kind in zip(_names(case), vectors.operands, case.kinds, strict=False):
         print(f"  {name:8} {_text_of(operand[place], kind)}")
     print(f"  {'expected':8} {_text_of(result[place], case.kinds[-1])}{_flags(flags, place)}")
-    in_file, flags_in_file = _text_of(vectors.result[place], case.kinds[-1]), _flags(vectors.flags, place, flags)
+    text, of_flags = _text_of(vectors.result[place], case.kinds[-1]), _flags(in_file, place, flags)
     if place in unknown_results:
-        in_file, flags_in_file = unknown_digits_message(unknown_results[place]), ""
+        text, of_flags = unknown_digits_message(unknown_results[place]), ""
     elif place in unknown_flags:
-        flags_in_file = f", flags {unknown_digits_message(unknown_flags[place])}"
-    print(f"  {'found':8} {in_file}{flags_in_file}")
+        of_flags = f", flags {unknown_digits_message(unknown_flags[place])}"
+    print(f"  {'found':8} {text}{of_flags}")
     print(f"{np.count_nonzero(differs)} of {len(cases)} lines differ.")
-    if flags is not None and not are_wrong.any() and ((flags ^ vectors.flags)[differs] == INEXACT).all():
+    if flags is not None and not are_wrong.any() and ((flags ^ in_file)[differs] == INEXACT).all():
         _print_exact_name(case)
     return 1
+
+
+def _has_all_cases(path: Path, unit: Unit, case: Case, cases: Cases, vectors: Vectors) -> bool:
+    """Return True if a file has all cases of its unit; otherwise print what is missing, and lines that replace it."""
+    missing, causes = max(unit.cases - len(cases), 0), ""
+    if unit.version in (None, VERSION) and case.kinds == unit.case.kinds:
+        absent, repeated, others = _compare_operands(unit, case, vectors)
+        if unit.version is not None or not others:
+            missing = absent
+            numbers = [number for number, _ in cases]
+            causes = _causes(
+                path, [(numbers[n], numbers[first]) for n, first in repeated], [numbers[n] for n in others]
+            )
+        elif not missing:
+            print(
+                f"Line {cases[others[0]][0]} is not a case that this version of simfloat writes for the unit, so only "
+                "the number of cases was checked."
+            )
+    if missing:
+        verb = "is" if missing == 1 else "are"
+        print(
+            f"{path} has {unit.cases - missing} of the {unit.cases} cases of its unit: {missing} {verb} missing."
+            f"{causes}"
+        )
+    return missing == 0
+
+
+def _causes(path: Path, repeated: list[tuple[int, int]], others: list[int]) -> str:
+    """Return sentences on the first lines that replace missing cases."""
+    texts = [f"line {number} repeats line {first}" for number, first in repeated[:MOST_CAUSES]]
+    texts += [f"line {number} has operands of no case" for number in others[:MOST_CAUSES]]
+    rest = max(len(repeated) - MOST_CAUSES, 0) + max(len(others) - MOST_CAUSES, 0)
+    texts += [f"and so on in {rest} more lines"] if rest else []
+    return f"\n{path}: {', '.join(texts)}." if texts else ""
+
+
+def _compare_operands(unit: Unit, case: Case, vectors: Vectors) -> tuple[int, list[tuple[int, int]], list[int]]:
+    """Compare the operands of a file with those of its unit, in any order.
+
+    Return the number of missing cases; the places of lines that repeat another one more often than the unit does, with
+    the place of that line; and the places of lines that are no case of the unit.
+    """
+    due = Counter(_rows_of_codes(unit.operands(), unit.case))
+    absent, first_places = due.copy(), dict[bytes, int]()
+    repeated, others = [], []
+    for place, row in enumerate(_rows_of_codes(vectors.operands, case)):
+        first = first_places.setdefault(row, place)
+        absent[row] -= 1
+        if row not in due:
+            others.append(place)
+        elif absent[row] < 0:
+            repeated.append((place, first))
+    return sum(max(count, 0) for count in absent.values()), repeated, others
+
+
+def _rows_of_codes(operands: Sequence[NDArray[Any]], case: Case) -> list[bytes]:
+    """Return the codes of the operands of each case; all NaN have one code."""
+    columns = []
+    for x, kind in zip(operands, case.kinds, strict=False):
+        codes = sf.encode(x, kind) if isinstance(kind, sf.Format) else x.astype(kind).view(f"u{kind.itemsize}")
+        columns.append(codes.astype(np.uint64).reshape(len(x), -1))
+    return [row.tobytes() for row in np.hstack(columns)]
 
 
 def _without_unknown(cases: Cases, case: Case) -> tuple[Cases, dict[int, str], dict[int, str]]:
@@ -117,6 +184,7 @@ def _without_unknown(cases: Cases, case: Case) -> tuple[Cases, dict[int, str], d
     for place, (number, fields) in enumerate(cases):
         last = fields[-len(widths) :]
         for n, (text, width) in enumerate(zip(last, widths, strict=False)):
+            text = without_prefix(text, width)
             if len(text) == width and CODE_OR_UNKNOWN.fullmatch(text) and UNKNOWN.search(text):
                 last[n], texts[n][place] = "0" * width, text
         known.append((number, [*fields[: -len(widths)], *last]))
@@ -129,21 +197,23 @@ def _print_exact_name(case: Case) -> None:
         print(f"{case.operation} never raises inexact; TestFloat's {exact_name(case.operation)} does.")
 
 
-def _case(path: Path, unit: Unit | None) -> tuple[Case, int]:
-    """Return the operation of a file, and the number of its cases, or 0 if no description contains it."""
+def _case(path: Path, unit: Unit | None) -> tuple[Case, Unit | None]:
+    """Return the operation of a file, and its unit if a description of it exists."""
     beside = path.with_suffix(".toml")
     if unit is not None or beside.exists():
         unit = unit or read_unit(str(beside))
-        return unit.case, unit.cases if unit.describes_file or "cases" in unit.description else 0
+        return unit.case, unit
     operation, _, rest = path.stem.partition("_")
     format, _, mode = rest.partition("_")
     if mode in MODES:
-        return case_of(operation, format, mode), 0
+        return case_of(operation, format, mode), None
     raise ValueError(f"No description of {path}: pass --unit unit.toml, or write {beside.name} beside it.")
 
 
 def _title(case: Case) -> str:
-    how = case.accumulator if case.operation == DOT else case.rounding
+    how = str(case.accumulator if case.operation == DOT else case.rounding)
+    if case.operation == DOT and case.rounding != sf.nearest_even:
+        how += f", rounded {case.rounding}"
     formats = "" if case.signature else f" in {case.kinds[0]}"
     if case.operation == DOT and case.kinds[1] != case.kinds[0]:
         formats += f" and {case.kinds[1]}"

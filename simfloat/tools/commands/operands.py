@@ -51,6 +51,23 @@ CONVERSIONS = frozenset(("round", "to"))
 TO_INTEGERS = frozenset(("roundToInt", "rint", "floor", "ceil", "trunc"))
 
 
+#: The number of draws of operands, if operands of the first have no result; and of a single operand, if it repeats.
+DRAWS, DRAWS_OF_ONE = 16, 4
+
+#: The most bits of a format of which all numbers are listed.
+MOST_BITS = 20
+
+#: Special operands, by their number (IEEE 754-2019, 6.1 to 6.3 and 7.2): infinities that cancel, 0 * inf, 0 / 0,
+#: inf / inf, zeros with both signs, exact cancellation, overflows beside an infinity, and NaN at each place.
+SPECIAL = {
+    2: "inf inf, inf -inf, -inf inf, inf 0, 0 inf, -inf 0, 0 -inf, 0 0, 0 -0, -0 0, -0 -0, 1 1, 1 -1, 1 0, 1 -0, -1 0, "
+    "0 1, -0 1, inf 1, 1 inf, 1 -inf, nan 1, 1 nan, nan inf, inf nan, nan 0, 0 nan, nan nan",
+    3: "inf 0 nan, 0 inf nan, inf 0 1, 0 inf 1, -inf 0 inf, 0 -inf -inf, inf 1 -inf, 1 -inf inf, inf inf -inf, "
+    "inf 1 inf, 1 inf 1, 1 1 -inf, max max -inf, max -max inf, 1 1 -1, -1 1 1, 0 1 -0, 0 0 -0, -0 1 -0, -0 0 0, "
+    "nan 1 1, 1 nan 1, 1 1 nan, nan inf 0, 0 nan inf, inf 1 nan, nan nan nan",
+}
+
+
 class Operands(NamedTuple):
     """The operands of the cases of an operation; a seed determines them."""
 
@@ -58,6 +75,74 @@ class Operands(NamedTuple):
     terms: int
     cases: int
     seed: int
+    addend: bool = True  # False if all sums start from +0
+
+    @property
+    def _name(self) -> str:
+        """The operation, by simfloat's name if it has one."""
+        signature = self.case.signature
+        name = signature.operation if signature else self.case.operation
+        return SIMFLOAT_NAMES.get(name, name)
+
+    def choose(self, lacks_result: Callable[[list[NDArray[Any]]], NDArray[np.bool_]] | None = None) -> list[NDArray]:
+        """Return the operands of all cases.
+
+        Operands without a result are replaced by those of later draws, or by those of other rows. A single operand is
+        not repeated while the format has another number.
+        """
+        operands = self.draw(0)
+        is_single = len(operands) == 1
+
+        def are_unwanted(chosen: list[NDArray[Any]]) -> NDArray[np.bool_]:
+            lacking = np.zeros(len(chosen[0]), np.bool_) if lacks_result is None else lacks_result(chosen)
+            return lacking | _are_repeated(chosen[0], self.case.kinds[0]) if is_single else lacking
+
+        for draw in range(1, DRAWS_OF_ONE if is_single else DRAWS):
+            rows = are_unwanted(operands)
+            if not rows.any():
+                return operands
+            for operand, other in zip(operands, self.draw(draw), strict=True):
+                operand[rows] = other[rows]
+        if is_single:
+            rows = np.flatnonzero(are_unwanted(operands))
+            numbers = self._new_numbers(np.delete(operands[0], rows), rows.size)
+            if lacks_result is not None:
+                numbers = numbers[~lacks_result([numbers])]
+            operands[0][rows[: numbers.size]] = numbers[: rows.size]
+        if lacks_result is not None:
+            rows = lacks_result(operands)
+            if not rows.all():
+                for operand in operands:
+                    operand[rows] = np.resize(operand[~rows], operand[rows].shape)
+        return operands
+
+    def _new_numbers(self, chosen: NDArray[Any], count: int) -> NDArray[Any]:
+        """Return random numbers that are not among the chosen ones, if there are any: all of them, or far more than
+        `count`."""
+        kind, result = self.case.kinds
+        bits = kind.bits if isinstance(kind, sf.Format) else 8 * kind.itemsize
+        size = 2**bits if bits <= MOST_BITS else 8 * count
+        words = random_words(Draw(self.seed, len(self.case.kinds) + 1, 0), 0, 3 * size).reshape(3, size)
+        if bits <= MOST_BITS:
+            codes = np.argsort(words[0], kind="stable").astype(np.uint64)
+        else:
+            codes = (words[0].astype(np.uint64) << np.uint64(32) | words[1]) >> np.uint64(64 - bits)
+        if isinstance(kind, np.dtype):  # each number of bits is as frequent as the others
+            codes = codes.astype(f"u{kind.itemsize}").view(kind) >> (words[2] % bits).astype(kind)
+            numbers = codes.astype(object)
+        elif self._name in CONVERSIONS and isinstance(result, sf.Format) and bits > MOST_BITS:
+            # Near numbers of the result's format; a quarter near its largest, and a quarter near its smallest normal.
+            of_rows, draws = np.arange(size) % 4, words.astype(np.int64)
+            nearest, _ = _boundaries(result, kind, np.where(of_rows < 2, END, 0), 2 - of_rows, draws[:2])
+            exponents = np.where(of_rows == 0, draws[1] % 5, -(draws[1] % 3)).astype(np.int32)
+            distances = np.ldexp(draws[2] / 2.0**31 - 1.0, exponents)
+            numbers = _as_numbers(nearest + distances * sf.ulp(nearest, result), kind)
+        else:
+            if kind.special == "fixed_symmetric":  # the lowest code is not a number
+                codes = codes[codes != 2 ** (bits - 1)]
+            numbers = sf.decode(codes, kind).astype(np.float64)
+        both = np.concatenate([chosen, numbers])
+        return both[chosen.size :][~_are_repeated(both, kind)[chosen.size :]]
 
     def draw(self, number: int) -> list[NDArray[Any]]:
         """Return the operands of a draw: vectors, or matrices with a row for each case (factors and scales)."""
@@ -97,6 +182,8 @@ class Operands(NamedTuple):
                 numbers = _with_exponents(_random_significands(words[0], words[3]), exponents, kind)
         rarity = 16 * columns if is_factor or is_scale else 2
         at = words[2] % np.uint32(rarity * edges.size) < edges.size
+        if draw > 0 and len(self.case.kinds) == 2:  # numbers in place of repeated ones
+            at[:] = False
         numbers[at] = edges[words[3][at] % np.uint32(edges.size)]
         if is_scale and isinstance(kind, sf.Format) and not kind.has_zero:  # powers of two, with rare NaN
             numbers[np.isfinite(numbers) & at] = 1.0
@@ -152,7 +239,7 @@ class Operands(NamedTuple):
         starts = _with_exponents(_random_significands(words[0], words[3]), exponents, of_c)
         c[...] = np.select([(rows % 3 == 1) | are_tiny, rows % 3 == 0], [starts, c], 0.0 if of_c.has_zero else 1.0)
         c[are_full] = np.abs(c[are_full])
-        if self.case.accumulator is not None and not self.case.accumulator.takes_initial:
+        if not self.addend or (self.case.accumulator is not None and not self.case.accumulator.takes_initial):
             c[...] = 0.0
 
     def _relate_operands(self, operands: list[NDArray[Any]], draw: int) -> None:
@@ -168,15 +255,14 @@ class Operands(NamedTuple):
 
         The operands of comparisons and remainders have other relations, and functions have only the last family.
         """
-        signature = self.case.signature
-        name = signature.operation if signature else self.case.operation
-        name = SIMFLOAT_NAMES.get(name, name)
-        rows = np.arange(self.cases)
+        name, rows = self._name, np.arange(self.cases)
+        if draw == 0 and name not in CONVERSIONS:
+            self._insert_special_operands(operands)
         if name in COMPARISONS or name == "remainder":
             self._relate_pairs(name, operands)
             return
         if name in LAST_OPERAND or name in TO_INTEGERS:
-            family, is_other = rows % FAMILIES, (rows // FAMILIES % 4 > 0) & (name in CONVERSIONS)
+            family, is_other = rows % FAMILIES, ((rows // FAMILIES % 4 > 0) | (draw > 0)) & (name in CONVERSIONS)
             has_boundary = (family >= NEAR) & (family <= CANCELLATION) | (family < NEAR) & is_other
             for block in np.array_split(np.flatnonzero(has_boundary), -(-self.cases // ROWS_AT_ONCE)):
                 for operand, values in zip(operands, self._solve(name, block, draw), strict=True):
@@ -188,9 +274,24 @@ class Operands(NamedTuple):
                 multiples = np.maximum(np.round(np.ldexp(parts, kind.mantissa_bits)), 1.0) * kind.subnormals
                 operands[place][small] = _as_numbers(multiples * kind.smallest_subnormal, kind)
         of_first = self.case.kinds[0]
-        if name in CONVERSIONS and isinstance(of_first, sf.Format):  # all edge cases in turn
+        if draw == 0 and name in CONVERSIONS and isinstance(of_first, sf.Format):  # all edge cases in turn
             edges, at = _edges(of_first), rows[rows % (2 * FAMILIES) == 2 * FAMILIES - 1]
             operands[0][at] = edges[at // (2 * FAMILIES) % edges.size]
+
+    def _insert_special_operands(self, operands: list[NDArray[Any]]) -> None:
+        """Replace the first random rows by special operands that the formats have, or by the edges of one format."""
+        kinds = [kind for kind in self.case.kinds[:-1] if isinstance(kind, sf.Format)]
+        if len(kinds) == 1:
+            edges = _edges(kinds[0]).tolist()
+            special = [[x] for x in [*edges, *(-x for x in edges if x == np.inf and kinds[0].signed)]]
+        else:
+            texts = [row.split() for row in SPECIAL.get(len(kinds), "").split(", ")]
+            rows = [[_special_number(*pair) for pair in zip(row, kinds, strict=False)] for row in texts]
+            special = [[x for x in row if x is not None] for row in rows if None not in row]
+        places = np.flatnonzero(np.arange(self.cases) % FAMILIES < NEAR)
+        for place, row in zip(places, special, strict=False):
+            for operand, x in zip(operands, row, strict=False):
+                operand[place] = x
 
     def _relate_pairs(self, name: str, operands: list[NDArray[Any]]) -> None:
         """Let two operands be equal or neighbours; for a remainder, let their quotient be near n + 1/2."""
@@ -373,6 +474,25 @@ def _other_operands(
     assert isinstance(of_b, sf.Format)
     of_product = exponents + 1 - words[5] % (precision + 4)
     return [a, _with_exponents(_random_significands(words[1], words[2]), of_product - _exponents(a), of_b)]
+
+
+def _special_number(text: str, format: sf.Format) -> float | None:
+    """Return a special number, or the nearest finite number to one; None if the format lacks it."""
+    x = float(text.replace("max", repr(float(format.max))))
+    lacks = (np.isnan(x) and not format.has_nan) or (np.isinf(x) and not format.has_infinity)
+    if lacks or (x == 0 and not format.has_zero) or (text[0] == "-" and not format.signed):
+        return None
+    if text == "-0" and not format.has_negative_zero:
+        return None
+    return float(_as_numbers(np.array([x]), format)[0]) if np.isfinite(x) else x
+
+
+def _are_repeated(x: NDArray[Any], kind: Kind) -> NDArray[np.bool_]:
+    """Return True for numbers that are equal to an earlier one. NaN equals NaN, and -0 differs from +0."""
+    codes = sf.encode(x, kind) if isinstance(kind, sf.Format) else x.astype(kind)
+    repeated = np.ones(x.size, np.bool_)
+    repeated[np.unique(codes, return_index=True)[1]] = False
+    return repeated
 
 
 def _edges(format: sf.Format) -> NDArray[np.float64]:

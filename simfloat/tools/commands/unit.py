@@ -31,24 +31,26 @@ KEYS = {
     "'f32_to_e5m2'",
     "format": "the format of operands, two in a list for 'dot'; for 'round', whose operands are FP64 numbers, of the "
     "result; not with names of TestFloat",
-    "output": "the format of the result; by default the format of the operands, or of the accumulator; not for 'round'",
-    "rounding": "the rounding mode; by default 'nearest_even'; not for 'dot'",
+    "output": "the format of the result; by default the format of the operands, or of the accumulator; the accumulator "
+    "'exact' needs it; not for 'round'",
+    "rounding": "the rounding mode; by default 'nearest_even'; for 'dot', the mode of the rounding to output, because "
+    "the accumulator contains the mode of its steps",
     "accumulate": "the accumulator of 'dot', such as 'fused(4, 20)' or 'sequential(FP32)'",
     "terms": "the number of products of 'dot'; by default 4",
+    "addend": "false for a 'dot' whose sums all start from c = +0",
     "flags": "false for hardware without flags, true also for aligned and exact sums",
     "cases": "the number of cases; by default 200",
     "seed": "the seed of the operands; by default 0",
 }
 
 #: The version of the files of a unit; it changes if the same description gives other files.
-VERSION = 3
+VERSION = 4
 
 #: The defaults and the limits of numbers in a description.
 NUMBERS = {"terms": (4, 1, 4096), "cases": (200, 1, 10**6), "seed": (0, 0, 2**32 - 1)}
 
-#: The number of draws of operands, if operands of the first have no result; and a format in which every operation has
-#: results, rounded to odd: NaN and negative numbers remain what they are.
-DRAWS, WIDE = 16, sf.Format(11, 40)
+#: A format in which every operation has results, rounded to odd: NaN and negative numbers remain what they are.
+WIDE = sf.Format(11, 40)
 
 
 class Unit(NamedTuple):
@@ -60,16 +62,29 @@ class Unit(NamedTuple):
     terms: int
     cases: int
     seed: int
-    describes_file: bool = False  # `simfloat vectors` wrote the description beside its cases
+    addend: bool = True  # False if all sums start from +0
+    version: int | None = None  # of the cases, if `simfloat vectors` wrote the description beside them
+
+    @property
+    def names_cases(self) -> bool:
+        """True if the description states the number of cases."""
+        return self.version is not None or "cases" in self.description
+
+    def operands(self) -> list[NDArray[Any]]:
+        """Return the operands of all cases. Those without a result in the output's format are replaced by others."""
+        drawn, output = Operands(self.case, self.terms, self.cases, self.seed, self.addend), self.case.kinds[-1]
+        operands = drawn.choose()
+        try:
+            results, _ = self.case.compute(operands)
+            if isinstance(output, sf.Format):
+                sf.encode(results, output)
+        except ValueError:
+            return drawn.choose(self._rows_without_result)
+        return operands
 
     def write(self, path: Path) -> None:
-        """Write vectors to a file. Operands without a result in the output's format are replaced by others."""
-        operands = self._operands(0)
-        try:
-            self._write(path, operands)
-        except ValueError:
-            self._replace_rows_without_result(operands)
-            self._write(path, operands)
+        """Write vectors to a file."""
+        self._write(path, self.operands())
 
     def _write(self, path: Path, operands: list[NDArray[Any]]) -> None:
         case, scales = self.case, None
@@ -77,7 +92,7 @@ class Unit(NamedTuple):
             a, b, *of_blocks, c = operands
             operands, scales = [a, b, c], tuple(of_blocks) or None
         arguments: list[Any] = [] if case.signature else [case.kinds[:2] if case.operation == DOT else case.kinds[0]]
-        arguments += [] if case.operation == DOT else [case.rounding]
+        arguments += [case.rounding] if case.operation != DOT or case.rounds_sums else []
         if case.operation == "round":
             arguments[0] = case.kinds[-1]
         options: dict[str, Any] = {} if case.signature or case.operation == "round" else {"output": case.kinds[-1]}
@@ -99,28 +114,12 @@ class Unit(NamedTuple):
                     fields[column] = f"{code | fraction:0{len(fields[column])}X}"
         return " ".join(fields)
 
-    def _operands(self, draw: int) -> list[NDArray[Any]]:
-        return Operands(self.case, self.terms, self.cases, self.seed).draw(draw)
-
-    def _replace_rows_without_result(self, operands: list[NDArray[Any]]) -> None:
-        """Replace rows without a result by later draws, and rows that had no result in any draw by other rows."""
-        for draw in range(1, DRAWS):
-            rows = self._rows_without_result(operands)
-            if not rows.any():
-                return
-            for operand, other in zip(operands, self._operands(draw), strict=True):
-                operand[rows] = other[rows]
-        rows = self._rows_without_result(operands)
-        if not rows.all():
-            for operand in operands:
-                operand[rows] = np.resize(operand[~rows], operand[rows].shape)
-
     def _rows_without_result(self, operands: list[NDArray[Any]]) -> NDArray[np.bool_]:
         """Return True for rows whose result is NaN, or negative if the output's format has no negative numbers."""
-        case, output = self.case, self.case.kinds[-1]
-        rows = np.zeros(self.cases, np.bool_)
+        case, output, cases = self.case, self.case.kinds[-1], len(operands[0])
+        rows = np.zeros(cases, np.bool_)
         if case.operation == DOT:  # a step of the sum may round to a format without NaN
-            rows = ~np.all([np.isfinite(x).reshape(self.cases, -1).all(axis=1) for x in operands], axis=0)
+            rows = ~np.all([np.isfinite(x).reshape(cases, -1).all(axis=1) for x in operands], axis=0)
         if not isinstance(output, sf.Format):  # integers and booleans represent every result
             return rows
         kinds = (*case.kinds[:-1], WIDE)
@@ -148,8 +147,8 @@ def read_unit(path: str) -> Unit:
         text = Path(path).read_text(encoding="utf-8").removeprefix("\ufeff")
         description = tomllib.loads(text)
         # `Unit.text` has written a description with versions.
-        versions = [description.pop(key, None) for key in ("version", "simfloat")]
-        return _as_unit(Path(path).stem, description)._replace(describes_file=None not in versions)
+        version, simfloat = (description.pop(key, None) for key in ("version", "simfloat"))
+        return _as_unit(Path(path).stem, description)._replace(version=None if simfloat is None else version)
     except tomllib.TOMLDecodeError as error:
         advice = quotes_missing(text, error)
         raise ValueError(f"{path}: {error}{'.' if advice else ''}{advice}") from None
@@ -200,10 +199,19 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
         None if accumulate is None else parse(str(accumulate)),
         flags=description.get("flags"),
     )
+    addend = description.get("addend", True)
+    if not isinstance(addend, bool):
+        raise ValueError(f"addend must be true or false, got {addend!r}.")
+    if not addend and case.operation != DOT:
+        raise ValueError(f"addend = false is only for 'dot', whose sums then start from c = +0; got {operation!r}.")
+    if not addend and not case.kinds[-2].has_zero:  # type: ignore[union-attr]
+        raise ValueError(
+            f"addend = false lets all sums start from c = +0, but {case.kinds[-2]}, the format of c, has no zero."
+        )
     modes = (case.rounding, *(case.accumulator.roundings if case.accumulator else ()))
     if any(mode.is_stochastic for mode in modes):
         raise ValueError(
             "A unit rounds in a deterministic mode. To test stochastic rounding, write operands, draws and results "
             "with simfloat.writememh; simfloat.round(x, format, mode, stream=simfloat.GivenBits(draws)) reads them."
         )
-    return Unit(name, description, case, **numbers)
+    return Unit(name, description, case, **numbers, addend=addend)

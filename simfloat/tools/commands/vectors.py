@@ -21,7 +21,7 @@ from simfloat.tools.commands.unit import KEYS, Unit, read_unit
 HELP = "write test vectors for RTL, another simulator or another language"
 
 #: The version of the files; it changes whenever one of them does.
-VERSION = 2
+VERSION = 3
 
 CASES = 200
 OPERATIONS = ("round", "add", "subtract", "multiply", "divide", "fma", "sqrt")
@@ -73,8 +73,10 @@ def run(options: argparse.Namespace) -> int:
         except ValueError as error:
             print(f"simfloat: {unit.name}.toml: {error}", file=sys.stderr)
             return 2
-        path.with_suffix(".toml").write_text(unit.text(), encoding="utf-8", newline="\n")
-        print(f"{unit.cases} cases in {path}. To compare the results of your unit: simfloat check FILE --unit TOML")
+        description = path.with_suffix(".toml")
+        description.write_text(unit.text(), encoding="utf-8", newline="\n")
+        print(f"{unit.cases} cases in {path}. To compare the results of your unit:")
+        print(f"simfloat check FILE --unit {description}")
         return 0
     about = ABOUT.format(version=VERSION, simfloat=sf.__version__)
     (folder / "README.txt").write_text(about, encoding="ascii", newline="\n")
@@ -95,7 +97,7 @@ def _write_operations(folder: Path) -> int:
     written = 0
     for number, (operation, format, mode) in enumerate(product(OPERATIONS, FORMATS, MODES)):
         if mode == sf.nearest_even.mode or format == sf.FP16:
-            operands = Operands(case_of(operation, format), 1, CASES, number).draw(0)
+            operands = Operands(case_of(operation, format), 1, CASES, number).choose()
             path = folder / f"{operation}_{format}_{mode}.txt"
             sf.write_vectors(path, operation, *operands, format, Rounding(mode))
             written += 1
