@@ -64,12 +64,12 @@ class Vectors(NamedTuple):
     The operands of a sum are a, b and c; for a unit that reads block scales, a, b, the scales of both, and c.
 
     `signalling` marks cases with a signalling NaN among their operands. simfloat treats these as quiet; hardware raises
-    `invalid` for them. `flags` is None if a file has none.
+    `invalid` for them. `flags` are zeros if a file has none, so compare them only if it has.
     """
 
     operands: tuple[NDArray[Any], ...]
     result: NDArray[Any]
-    flags: NDArray[np.uint8] | None
+    flags: NDArray[np.uint8]
     signalling: NDArray[np.bool_]
 
 
@@ -363,7 +363,7 @@ def read_vectors(
         flags: False for a file without flags. In a file of sums, the number of fields shows if there are flags.
 
     Returns:
-        `operands`, one vector each; `result`; `flags`, or None for a file without flags; and `signalling`, which marks
+        `operands`, one vector each; `result`; `flags`, zeros for a file without flags; and `signalling`, which marks
         cases with a signalling NaN. Integers are vectors of int32, int64, uint32 or uint64, and results of comparisons
         are vectors of booleans.
 
@@ -421,7 +421,7 @@ def vectors_of(cases: Sequence[tuple[int, list[str]]], case: Case, path: Path) -
     for column, numbers, kind in zip(codes, columns, kinds, strict=False):
         if isinstance(kind, Format):
             signalling |= np.isnan(numbers) & _is_signalling(column, kind)
-    flags = codes[-1].astype(np.uint8) if has_flags else None
+    flags = codes[-1].astype(np.uint8) if has_flags else np.zeros(len(rows), np.uint8)
     if case.operation == DOT:
         ends = np.cumsum(counts).tolist()
         parts = [columns[end - count : end] for end, count in zip(ends[:-1], counts[:-1], strict=True)]

@@ -295,7 +295,7 @@ def test_vectors_of_sums_are_written_and_read_back(accumulate, has_flags, rng, t
     sums = [sf.dot(*row[:2], inputs=sf.E4M3, accumulate=accumulate, initial=row[2]) for row in rows]
     assert_bits(cases.result.astype(float), np.array(sums))
     assert {len(line.split()) for line in path.read_text().splitlines()} == {16 + has_flags}
-    assert (cases.flags is not None) == has_flags
+    assert has_flags or not cases.flags.any()
 
 
 def test_vectors_of_units_with_block_scales_have_the_scales_of_every_row(rng, tmp_path):
@@ -321,7 +321,7 @@ def test_vectors_can_be_written_without_flags(tmp_path):
     path = tmp_path / "cases"
     sf.write_vectors(path, "add", [1.0], [2.0], sf.FP16, flags=False)
     assert path.read_text() == "3C00 4000 4200\n"
-    assert sf.read_vectors(path, "add", sf.FP16, flags=False).flags is None
+    assert sf.read_vectors(path, "add", sf.FP16, flags=False).flags.tolist() == [0]
     with pytest.raises(ValueError, match=r"A case of add has 4 fields"):
         sf.read_vectors(path, "add", sf.FP16)
 

@@ -82,7 +82,7 @@ def _compare(path: Path, unit: Unit | None) -> int:
         case = case._replace(flags=has_flags)
     cases, unknown_results, unknown_flags = _without_unknown(cases, case)
     vectors = vectors_of(cases, case, path)
-    in_file = np.zeros(len(cases), np.uint8) if vectors.flags is None else vectors.flags
+    in_file = vectors.flags
     in_file[list(unknown_flags)] = UNKNOWN_FLAGS
     result, flags = case.compute(vectors.operands)
     are_wrong = ~_are_equal(result, vectors.result)
