@@ -1,29 +1,12 @@
 """Casts round the operands of sums to a format, and observers receive the events."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 import simfloat as sf
 from tests.bits import assert_bits
-
-
-def test_inputs_may_be_casts(rng):
-    a, b = rng.standard_normal((5, 30)) * 300, rng.standard_normal((30, 4)) * 300
-    saturating = sf.cast(sf.E4M3, sf.nearest_even.saturating())
-    got = sf.matmul(a, b, inputs=(saturating, sf.E5M2), accumulate=sf.FP32)
-    left, right = sf.round(a, sf.E4M3, sf.nearest_even.saturating()), sf.round(b, sf.E5M2)
-    assert_bits(got, sf.matmul(left, right, accumulate=sf.FP32))
-    assert_bits(sf.matmul(a, b, inputs=sf.cast(sf.FP16), accumulate=sf.FP32),
-                sf.matmul(a, b, inputs="fp16", accumulate=sf.FP32))  # fmt: skip
-
-
-def test_a_saturating_cast_clamps_infinities():
-    assert sf.dot([np.inf], [1.0], inputs=sf.cast(sf.FP32, CLAMPED), accumulate=sf.FP32) == sf.FP32.max
-    x = np.float32([np.inf])
-    assert sf.dot(x, np.float32([1]), inputs=sf.cast(sf.FP32, CLAMPED), accumulate=sf.FP32) == sf.FP32.max
-
-
-CLAMPED = sf.nearest_even.saturating()
 
 
 def test_stochastic_casts_of_both_operands_draw_bits_of_their_own(rng):
@@ -42,33 +25,27 @@ def test_stochastic_casts_of_both_operands_draw_bits_of_their_own(rng):
 
 
 def test_the_losses_of_operands_are_observed():
-    recorder = sf.Recorder()
-    a, b = np.array([[1000.0, 1.0]]), np.array([[1e-4], [1.0]])
-    sf.matmul(a, b, inputs=sf.E2M3, accumulate=sf.FP32, observer=recorder)
-    counts = recorder.counts()
-    assert (counts["total"], counts["overflow"], counts["underflow"]) == (5, 1, 1)
-    quiet = sf.Recorder()
-    sf.matmul(a, b, accumulate=sf.FP32, observer=quiet)
-    assert quiet.counts()["total"] == 1
+    """Casts that change nothing are counted, too; the ones that a sum multiplies by are nobody's operand."""
+    a, b, x = np.array([[1000.0, 1.0]]), np.array([[1e-4], [1.0]]), np.ones((3, 4), np.float32)
+    for call, counts in (
+        (lambda observer: sf.matmul(a, b, inputs=sf.E2M3, accumulate=sf.FP32, observer=observer), (5, 1, 1)),
+        (lambda observer: sf.matmul(a, b, accumulate=sf.FP32, observer=observer), (1, 0, 0)),
+        (lambda observer: sf.matmul(x, x.T, inputs=sf.FP32, accumulate=sf.FP32, observer=observer), (24 + 9, 0, 0)),
+        (lambda observer: sf.sum(x, accumulate=sf.FP32, inputs=sf.FP16, observer=observer), (12 + 1, 0, 0)),
+    ):
+        call(recorder := sf.Recorder())
+        assert tuple(recorder.counts()[name] for name in ("total", "overflow", "underflow")) == counts
 
 
-def test_a_cast_that_changes_nothing_is_counted():
-    recorder = sf.Recorder()
-    x = np.ones((3, 4), np.float32)
-    sf.matmul(x, x.T, inputs=sf.FP32, accumulate=sf.FP32, observer=recorder)
-    assert recorder.counts()["total"] == 24 + 9 - 0
-    summed = sf.Recorder()
-    sf.sum(x, accumulate=sf.FP32, inputs=sf.FP16, observer=summed)
-    assert summed.counts()["total"] == 12 + 1, "the ones that a sum multiplies by are nobody's operand"
-
-
-@pytest.mark.parametrize(
-    "mode", [sf.toward_zero, sf.to_odd, sf.toward_negative, sf.toward_positive, sf.nearest_even.saturating()], ids=str
-)
-def test_a_value_that_a_cast_clamps_is_summed_as_the_largest_number(mode):
+def test_a_value_that_a_cast_clamps_is_summed_as_the_largest_number():
+    clamped = sf.nearest_even.saturating()
+    for x in (np.float32([np.inf]), np.array([np.inf])):
+        assert sf.dot(x, np.ones_like(x), inputs=sf.cast(sf.FP32, clamped), accumulate=sf.FP32) == sf.FP32.max
     # 4 = 2^2 becomes 2^-969 (2 - 2^-10), far below what was asked for, or infinite: a carrier must hold either.
     format = sf.Format(5, 10, bias=1000, special="p3109_finite")
-    for accumulate in (sf.sequential(sf.FP16, sf.to_odd), sf.pairwise(sf.FP16, rounding=sf.to_odd), sf.exact):
+    orders = sf.sequential(sf.FP16, sf.to_odd), sf.pairwise(sf.FP16, rounding=sf.to_odd), sf.exact
+    modes = sf.toward_zero, sf.to_odd, sf.toward_negative, sf.toward_positive, clamped
+    for mode, accumulate in product(modes, orders):
         x = sf.round([4.0, -4.0, 4.0], format, mode)
         want = sf.dot(x, [1.0, 0.5, 3.0], accumulate=accumulate, output=sf.FP32)
         assert want == (2.0**-24 if accumulate != sf.exact else 0.0)
