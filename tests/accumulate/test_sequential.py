@@ -4,7 +4,6 @@ import itertools
 from functools import partial
 
 import numpy as np
-import pytest
 
 import simfloat as sf
 from simfloat.kernels.compile import processor
@@ -17,30 +16,27 @@ from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import matrix_product, sequential_dot
 
 
-@pytest.mark.parametrize("rounding", DETERMINISTIC, ids=repr)
-@pytest.mark.parametrize("products", [None, sf.BF16], ids=["fused", "unfused"])
-@pytest.mark.parametrize("format", [sf.BF16, sf.E4M3], ids=str)
-def test_sums_follow_the_definition_where_the_processor_rounds_to_nearest_only(
-    format, products, rounding, rng, monkeypatch
-):
+def test_sums_follow_the_definition_where_the_processor_rounds_to_nearest_only(rng, monkeypatch):
     monkeypatch.setattr(processor, "ROUNDS_LANES", False)
-    a, b = hard_operands(rng, sf.E4M3, 2, 24, 3)
-    a, b = a.astype(np.float32), np.ascontiguousarray(b, np.float32)
-    accumulator = sf.sequential(format, rounding=rounding, products=products)
-    # Not by matmul, which keeps engines.
-    engine = accumulator.engine(Problem(operand_bounds(a), operand_bounds(b), 24, format))
-    got = np.zeros((2, 3), engine.carrier)
-    engine.run(a.astype(engine.carrier), b.astype(engine.carrier), got, Region(0, 3, 1, None))
-    assert_bits(got, matrix_product(a, b, lambda x, y, _: sequential_dot(x, y, format, rounding, products)))
+    for format, products, rounding in itertools.product((sf.BF16, sf.E4M3), (None, sf.BF16), DETERMINISTIC):
+        a, b = (np.ascontiguousarray(x, np.float32) for x in hard_operands(rng, sf.E4M3, 2, 24, 3))
+        accumulator = sf.sequential(format, rounding=rounding, products=products)
+        # Not by matmul, which keeps engines.
+        engine = accumulator.engine(Problem(operand_bounds(a), operand_bounds(b), 24, format))
+        got = np.zeros((2, 3), engine.carrier)
+        engine.run(a.astype(engine.carrier), b.astype(engine.carrier), got, Region(0, 3, 1, None))
+        assert_bits(
+            got, matrix_product(a, b, lambda x, y, _, by=(format, rounding, products): sequential_dot(x, y, *by))
+        )
 
 
-@pytest.mark.parametrize("exponent", [-120, -63, 50, 53, 57])
-def test_sums_near_the_ends_of_float32(exponent, rng):
-    a, b = (x * 2.0**exponent for x in hard_operands(rng, sf.E4M3, 2, 30, 2))
-    for rounding, format in itertools.product(DETERMINISTIC, (sf.BF16, sf.TF32, sf.Format(8, 15))):
-        check(sf.sequential(format, rounding=rounding), a, b)
-        if rounding in MODES[sf.kahan]:
-            check(sf.sequential(format, rounding=rounding, products=sf.BF16), a, b)
+def test_sums_near_the_ends_of_float32(rng):
+    for exponent in (-120, -63, 50, 53, 57):
+        a, b = (x * 2.0**exponent for x in hard_operands(rng, sf.E4M3, 2, 30, 2))
+        for rounding, format in itertools.product(DETERMINISTIC, (sf.BF16, sf.TF32, sf.Format(8, 15))):
+            check(sf.sequential(format, rounding=rounding), a, b)
+            if rounding in MODES[sf.kahan]:
+                check(sf.sequential(format, rounding=rounding, products=sf.BF16), a, b)
 
 
 def test_sums_rounded_outward_grow_with_every_step():
@@ -71,63 +67,58 @@ def carrier_of(a, b, format, **options):
 
 def test_quick_carriers_serve_where_they_are_exact(rng, monkeypatch):
     monkeypatch.setattr(processor, "ROUNDS_LANES", False)  # which asks for no proof
+    monkeypatch.setattr(processor, "COMPUTES_FP16", False)
     x = rng.standard_normal((64, 64))
     half, brain, eight = (sf.round(x, f) for f in (sf.FP16, sf.BF16, sf.E4M3))
-    emulated = sf.nearest_even.saturating()  # lest the hardware rounds to FP16
-    assert carrier_of(eight, eight, sf.FP16, rounding=emulated) == ("float32", "fused_plain")
-    assert carrier_of(half, half, sf.FP16, rounding=emulated) == ("float64", "fused_plain")
-    assert carrier_of(brain, brain, sf.BF16) == ("float32", "fused_odd")
-    assert carrier_of(half, half, sf.FP16, rounding=emulated, products=sf.FP16) == ("float32", "unfused_plain")
-    assert carrier_of(half, half, sf.FP32) == ("float32", "fused_native")
-    assert carrier_of(half, half, sf.FP32, products=sf.FP32) == ("float32", "unfused_native")
-    assert carrier_of(x, x, sf.FP32) == ("float64", "fused_wide")
-    huge = brain * 2.0**54
-    assert carrier_of(huge, huge, sf.BF16) == ("float64", "fused_odd")
-    assert carrier_of(brain, brain, sf.BF16, rounding=sf.to_odd) == ("float32", "fused_sticky")
-    assert carrier_of(half, half, sf.FP16, rounding=sf.toward_zero) == ("float32", "fused_directed")
+    huge, emulated = brain * 2.0**54, sf.nearest_even.saturating()  # lest the hardware rounds to FP16
+    rows = [
+        (eight, sf.FP16, dict(rounding=emulated), "float32", "fused_plain"),
+        (half, sf.FP16, dict(rounding=emulated), "float64", "fused_plain"),
+        (brain, sf.BF16, {}, "float32", "fused_odd"),
+        (half, sf.FP16, dict(rounding=emulated, products=sf.FP16), "float32", "unfused_plain"),
+        (half, sf.FP32, {}, "float32", "fused_native"),
+        (half, sf.FP32, dict(products=sf.FP32), "float32", "unfused_native"),
+        (x, sf.FP32, {}, "float64", "fused_wide"),
+        (huge, sf.BF16, {}, "float64", "fused_odd"),
+        (brain, sf.BF16, dict(rounding=sf.to_odd), "float32", "fused_sticky"),
+        (half, sf.FP16, dict(rounding=sf.toward_zero), "float32", "fused_directed"),
+    ]
+    if processor.CONVERTS_FP16:
+        rows += [
+            (eight, sf.FP16, {}, "float32", "fused_converted"),
+            (half, sf.FP16, {}, "float32", "fused_converted_odd"),
+            (half, sf.FP16, dict(products=sf.FP16), "float32", "unfused_converted"),
+            (half, sf.FP16, dict(products=sf.BF16), "float32", "unfused_plain"),
+        ]
+    for operand, format, options, *carrier in rows:
+        assert carrier_of(operand, operand, format, **options) == tuple(carrier), (format, options)
+    assert carrier_of(x, x, sf.FP16)[0] == "float64", "products of float64 numbers are none of float32"
     long = np.tile(brain, 300)
     assert carrier_of(long, brain, sf.BF16, rounding=sf.toward_zero)[0] == "float32"
     assert carrier_of(long, brain, sf.BF16, rounding=sf.toward_positive)[0] == "float64", "sums may double 100 times"
 
 
-def test_the_hardware_rounds_to_fp16_where_it_can(rng, monkeypatch):
-    monkeypatch.setattr(processor, "COMPUTES_FP16", False)
-    monkeypatch.setattr(processor, "ROUNDS_LANES", False)
-    x = rng.standard_normal((64, 64))
-    half, eight = (sf.round(x, f) for f in (sf.FP16, sf.E4M3))
-    if processor.CONVERTS_FP16:
-        assert carrier_of(eight, eight, sf.FP16) == ("float32", "fused_converted")
-        assert carrier_of(half, half, sf.FP16) == ("float32", "fused_converted_odd")
-        assert carrier_of(half, half, sf.FP16, products=sf.FP16) == ("float32", "unfused_converted")
-        assert carrier_of(half, half, sf.FP16, products=sf.BF16) == ("float32", "unfused_plain")
-        assert carrier_of(half, half, sf.FP16, rounding=sf.toward_zero) == ("float32", "fused_directed")
-    assert carrier_of(x, x, sf.FP16)[0] == "float64", "products of float64 numbers are none of float32"
-
-
 def test_sums_are_drawn_in_float32_where_that_is_almost_always_enough(rng):
     x = rng.standard_normal((64, 64))
     half, brain, eight = (sf.round(x, f) for f in (sf.FP16, sf.BF16, sf.E4M3))
-    wide = brain * 2.0 ** rng.integers(-60, 1, brain.shape)
+    wide, tiny, huge = brain * 2.0 ** rng.integers(-60, 1, brain.shape), brain * 2.0**-100, brain * 2.0**100
     for rounding in (sf.stochastic(), sf.stochastic(8), sf.stochastic(8, "B"), sf.stochastic(11, "A")):
         for x, format in ((half, sf.FP16), (brain, sf.BF16), (wide, sf.BF16), (eight, sf.FP16), (eight, sf.E5M2)):
             assert carrier_of(x, x, format, rounding=rounding) == ("float32", "fused_likely")
             assert carrier_of(x, x, format, rounding=rounding, products=format) == ("float32", "unfused_likely")
-
-
-def test_sums_that_would_often_be_in_doubt_are_drawn_from_all_bits(rng):
-    x = rng.standard_normal((64, 64))
-    half, brain, eight = (sf.round(x, f) for f in (sf.FP16, sf.BF16, sf.E4M3))
-    assert carrier_of(brain, brain, sf.BF16, rounding=sf.stochastic(7)) == ("float32", "fused_drawn_odd")
-    assert carrier_of(brain, brain, sf.BF16, rounding=sf.stochastic(8, "A")) == ("float32", "fused_drawn_odd")
+    # Sums that would often be in doubt are drawn from all bits.
+    for a, b, format, rounding, *carrier in (
+        (brain, brain, sf.BF16, sf.stochastic(7), "float32", "fused_drawn_odd"),
+        (brain, brain, sf.BF16, sf.stochastic(8, "A"), "float32", "fused_drawn_odd"),
+        (half, half, sf.Format(8, 17), sf.stochastic(), "float64", "fused_drawn_odd"),
+        (tiny, tiny, sf.BF16, sf.stochastic(), "float64", "fused_random"),
+        (huge, tiny, sf.BF16, sf.stochastic(), "float32", "fused_likely"),
+        (huge, huge, sf.BF16, sf.stochastic(), "float64", "fused_drawn_odd"),
+    ):
+        assert carrier_of(a, b, format, rounding=rounding) == tuple(carrier), (format, rounding)
     few = {"rounding": sf.stochastic(5), "products": sf.FP16}
     assert carrier_of(half, half, sf.FP16, **few) == ("float32", "unfused_drawn_sums")
-    assert carrier_of(half, half, sf.Format(8, 17), rounding=sf.stochastic()) == ("float64", "fused_drawn_odd")
     assert carrier_of(eight, eight, sf.E4M3FNUZ, rounding=sf.stochastic())[0] == "float64", "zero has no sign"
-    tiny = brain * 2.0**-100
-    assert carrier_of(tiny, tiny, sf.BF16, rounding=sf.stochastic()) == ("float64", "fused_random")
-    huge = brain * 2.0**100
-    assert carrier_of(huge, brain / 2.0**100, sf.BF16, rounding=sf.stochastic()) == ("float32", "fused_likely")
-    assert carrier_of(huge, huge, sf.BF16, rounding=sf.stochastic()) == ("float64", "fused_drawn_odd")
 
 
 def test_terms_far_below_a_sum_are_drawn_exactly():
@@ -138,37 +129,28 @@ def test_terms_far_below_a_sum_are_drawn_exactly():
         check(sf.sequential(sf.BF16, rounding, products=products), terms[np.newaxis], np.ones((terms.size, 6)))
 
 
-def test_formats_beyond_the_proof_are_refused():
-    with pytest.raises(ValueError, match="precision 52"):
-        sf.sequential(sf.FP32, products=sf.Format(11, 51))
+def test_draws_of_any_length_follow_the_definition(rng):
+    for bits, variant, inputs in (
+        *((1, "B", sf.FP16), (4, "A", sf.BF16), (8, "A", sf.E4M3), (8, "B", sf.FP16), (8, "C", sf.BF16)),
+        *((11, "C", sf.E4M3), (14, "C", sf.FP16), (24, "B", sf.BF16)),
+    ):
+        rounding, (a, b) = sf.stochastic(bits, variant), hard_operands(rng, inputs, 2, 22, 2)
+        for format in (sf.FP16, sf.BF16, sf.E5M2):
+            for left in (a.astype(np.float32), sf.round(a * 2.0 ** (format.emin // 2), inputs)):
+                check(sf.sequential(format, rounding), left, b.astype(left.dtype))
+            check(sf.sequential(format, rounding, products=format), left, b.astype(left.dtype))
+            if (bits, variant) in ((8, "A"), (14, "C")):
+                check(sf.pairwise(format, rounding), a.astype(np.float32), b)
+                check(sf.kahan(format, rounding), left, b)
 
 
-@pytest.mark.parametrize(
-    "bits, variant, inputs",
-    [*((1, "B", sf.FP16), (4, "A", sf.BF16), (8, "A", sf.E4M3), (8, "B", sf.FP16), (8, "C", sf.BF16)),
-     *((11, "C", sf.E4M3), (14, "C", sf.FP16), (24, "B", sf.BF16))],
-    ids=str,
-)  # fmt: skip
-def test_draws_of_any_length_follow_the_definition(inputs, bits, variant, rng):
-    rounding = sf.stochastic(bits, variant)
-    a, b = hard_operands(rng, inputs, 2, 22, 2)
-    for format in (sf.FP16, sf.BF16, sf.E5M2):
-        for left in (a.astype(np.float32), sf.round(a * 2.0 ** (format.emin // 2), inputs)):
-            check(sf.sequential(format, rounding), left, b.astype(left.dtype))
-        check(sf.sequential(format, rounding, products=format), left, b.astype(left.dtype))
-        if (bits, variant) in ((8, "A"), (14, "C")):
-            check(sf.pairwise(format, rounding), a.astype(np.float32), b)
-            check(sf.kahan(format, rounding), left, b)
-
-
-@pytest.mark.parametrize("bits", [8, 32])
-def test_no_draw_turns_a_nan_or_an_infinity_into_a_number(bits):
-    a = np.ones((1, 64), np.float32)
-    for special in np.array([0xFFFFFFFF, 0x7FFFFFFF, 0x7F800000, 0xFF800000], np.uint32).view(np.float32):
+def test_no_draw_turns_a_nan_or_an_infinity_into_a_number():
+    specials = np.array([0xFFFFFFFF, 0x7FFFFFFF, 0x7F800000, 0xFF800000], np.uint32).view(np.float32)
+    for bits, special, format in itertools.product((8, 32), specials, (sf.FP16, sf.BF16, sf.E4M3)):
+        a = np.ones((1, 64), np.float32)
         a[0, 5] = special
-        for format in (sf.FP16, sf.BF16, sf.E4M3):
-            for make in (sf.sequential, partial(sf.sequential, products=format), sf.pairwise):
-                accumulate = make(format, rounding=sf.stochastic(bits))
-                got = sf.matmul(a, np.ones((64, 40), np.float32), accumulate=accumulate, stream=sf.BitStream(1))
-                want = np.nan if np.isnan(special) or not format.has_infinity else special
-                assert_bits(got, np.broadcast_to(want, got.shape))
+        want = np.nan if np.isnan(special) or not format.has_infinity else special
+        for make in (sf.sequential, partial(sf.sequential, products=format), sf.pairwise):
+            accumulate = make(format, rounding=sf.stochastic(bits))
+            got = sf.matmul(a, np.ones((64, 40), np.float32), accumulate=accumulate, stream=sf.BitStream(1))
+            assert_bits(got, np.broadcast_to(want, got.shape))
