@@ -1,15 +1,15 @@
 """Compare sums of products of scaled operands with fractions: elements, sums, and the one division."""
 
+from itertools import product
+
 import numpy as np
-import pytest
 
 import simfloat as sf
 from simfloat.arithmetic.bit_stream import Draw
 from tests.bits import assert_bits
 from tests.checks import assert_refused
-from tests.scalar_casts import elements, product, tensor_scale
-
-ml_dtypes = pytest.importorskip("ml_dtypes", reason="needs ml_dtypes as an oracle")
+from tests.scalar_casts import elements, tensor_scale
+from tests.scalar_casts import product as scaled_product
 
 ACCUMULATORS = (
     sf.sequential(sf.FP32), sf.sequential(sf.FP16, sf.toward_negative), sf.sequential(sf.FP64),
@@ -25,59 +25,46 @@ def magnitudes(rng, shape, top):
     return rng.standard_normal(shape) * 2.0 ** rng.integers(top - 30, top, shape)
 
 
-@pytest.mark.parametrize("accumulate", ACCUMULATORS, ids=str)
-def test_sums_of_elements_are_divided_by_both_scales_before_the_one_rounding(accumulate, rng):
-    # The largest numbers of FP8 are too large for sums in FP16.
-    formats = (sf.E2M3, sf.E2M1) if "FP16" in str(accumulate) else (sf.E4M3, sf.E5M2)
-    casts = tuple(sf.scaled(format, sf.per_tensor()) for format in formats)
-    for depth in (0, 1, 7):
+def test_sums_of_elements_are_divided_by_both_scales_before_the_one_rounding(rng):
+    outputs = (sf.FP32, sf.nearest_even), (sf.BF16, sf.toward_positive)
+    for accumulate, depth, (output, rounding) in product(ACCUMULATORS, (0, 1, 7), outputs):
+        # The largest numbers of FP8 are too large for sums in FP16.
+        formats = (sf.E2M3, sf.E2M1) if "FP16" in str(accumulate) else (sf.E4M3, sf.E5M2)
+        casts = tuple(sf.scaled(format, sf.per_tensor()) for format in formats)
         a, b = magnitudes(rng, (3, depth), 5), magnitudes(rng, (depth, 2), -9)
         a[:1, :1], b[:1, :1] = 2.0**5, 2.0**-9  # so that not every product of elements is 0
-        for output, rounding in ((sf.FP32, sf.nearest_even), (sf.BF16, sf.toward_positive)):
-            want = product(a, b, casts, accumulate, output, rounding=rounding)
-            assert np.isfinite(want).all() and (want != 0).any() == (depth > 0)
-            assert_bits(sf.matmul(a, b, inputs=casts, accumulate=accumulate, output=output, rounding=rounding), want)
+        want = scaled_product(a, b, casts, accumulate, output, rounding=rounding)
+        assert np.isfinite(want).all() and (want != 0).any() == (depth > 0)
+        assert_bits(sf.matmul(a, b, inputs=casts, accumulate=accumulate, output=output, rounding=rounding), want)
 
 
-@pytest.mark.parametrize("format", [sf.E4M3, sf.E5M2, sf.E2M1, sf.FP16, sf.BF16, sf.E4M3FNUZ, sf.p3109(8, 3)], ids=str)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_elements_are_exact_products_with_the_scale_rounded_once_and_saturating(format, dtype, rng):
-    x = magnitudes(rng, 200, 3).astype(dtype)
-    for rounding in (sf.nearest_even, sf.toward_zero, sf.toward_positive):
+def test_elements_are_exact_products_with_the_scale_rounded_once_and_saturating(rng, ml_dtypes):
+    formats = sf.E4M3, sf.E5M2, sf.E2M1, sf.FP16, sf.BF16, sf.E4M3FNUZ, sf.p3109(8, 3)
+    modes = sf.nearest_even, sf.toward_zero, sf.toward_positive
+    for format, dtype, rounding in product(formats, (np.float32, np.float64), modes):
+        x = magnitudes(rng, 200, 3).astype(dtype)
         q, s = sf.cast(format, rounding, scale=sf.per_tensor()).apply(x)
         assert s == tensor_scale(x, format) and q.dtype == dtype
         assert_bits(q, elements(x, format, s, rounding))
+    for format, name in ((sf.E4M3, "float8_e4m3fn"), (sf.E5M2, "float8_e5m2")):
+        x = magnitudes(rng, 1000, 3).astype(np.float32)
+        q, s = sf.scaled(format, sf.per_tensor()).apply(x)
+        # The product of two float32 numbers is exact in float64, and ml_dtypes rounds that once.
+        scaled = np.clip(x.astype(float) * s, -format.max, format.max)
+        assert_bits(q, scaled.astype(getattr(ml_dtypes, name)).astype(float))
 
 
-@pytest.mark.parametrize("format, name", [(sf.E4M3, "float8_e4m3fn"), (sf.E5M2, "float8_e5m2")])
-def test_fp8_elements_are_those_of_ml_dtypes(format, name, rng):
-    x = magnitudes(rng, 1000, 3).astype(np.float32)
-    q, s = sf.scaled(format, sf.per_tensor()).apply(x)
-    # The product of two float32 numbers is exact in float64, and ml_dtypes rounds that once.
-    product = np.clip(x.astype(float) * s, -format.max, format.max)
-    assert_bits(q, product.astype(getattr(ml_dtypes, name)).astype(float))
-
-
-@pytest.mark.parametrize(
-    "x, s",
-    [([0.0, -0.0], 1.0), ([], 1.0), ([1.0, np.inf], 1.0), ([1.0, np.nan], 1.0), ([1e300, 1.0], 1.0),
-     ([1e-60, -1e-70], 1.0), ([2.0**-149], sf.FP32.max), ([2.0**-126], sf.FP32.max),
-     ([448.0 * 2.0**-128], sf.FP32.max), ([1.75 * 2.0**-119], 2.0**127),
-     ([3.0], float(np.float32(448) / np.float32(3))),
-     ([-sf.FP32.max], float(np.float32(448) / np.float32(sf.FP32.max)))],
-)  # fmt: skip
-def test_the_scale_is_a_float32_quotient_and_one_where_amax_is_zero_or_no_finite_number(x, s):
-    q, scale = sf.scaled(sf.E4M3, sf.per_tensor()).apply(np.array(x, float))
-    assert scale == s == tensor_scale(x, sf.E4M3)
-    assert_bits(q, elements(x, sf.E4M3, s))
-
-
-def test_infinities_saturate_and_nan_stays():
-    q, s = sf.scaled(sf.E4M3, sf.per_tensor()).apply(np.array([np.inf, -np.inf, np.nan, 3.0]))
-    assert s == 1.0
-    assert_bits(q, [448.0, -448.0, np.nan, 3.0])
-    with pytest.raises(ValueError, match="E2M1 has no NaN"):
-        sf.scaled(sf.E2M1, sf.per_tensor()).apply(np.array([np.nan]))
+def test_the_scale_is_a_float32_quotient_and_one_where_amax_is_zero_or_no_finite_number():
+    for x, s in (
+        ([0.0, -0.0], 1.0), ([], 1.0), ([1.0, np.inf], 1.0), ([1.0, np.nan], 1.0), ([1e300, 1.0], 1.0),
+        ([np.inf, -np.inf, np.nan, 3.0], 1.0), ([1e-60, -1e-70], 1.0), ([2.0**-149], sf.FP32.max),
+        ([2.0**-126], sf.FP32.max), ([448.0 * 2.0**-128], sf.FP32.max), ([1.75 * 2.0**-119], 2.0**127),
+        ([3.0], float(np.float32(448) / np.float32(3))),
+        ([-sf.FP32.max], float(np.float32(448) / np.float32(sf.FP32.max))),
+    ):  # fmt: skip
+        q, scale = sf.scaled(sf.E4M3, sf.per_tensor()).apply(np.array(x, float))
+        assert scale == s == tensor_scale(x, sf.E4M3)
+        assert_bits(q, elements(x, sf.E4M3, s))
 
 
 def test_one_operand_may_be_scaled_and_the_other_not(rng):
@@ -144,21 +131,22 @@ def test_casts_of_scaled_operands_are_observed():
 
 
 def test_an_argument_that_cannot_be_scaled_is_refused():
+    def multiply(scale=None, a=((1.0,),), **options):
+        inputs = sf.scaled(sf.E4M3, scale or sf.per_tensor())
+        return sf.matmul(a, [[1.0]], inputs=inputs, **{"accumulate": sf.FP32, **options})
+
+    wide = sf.Format(11, 51)
     assert_refused(
         (lambda: sf.cast(sf.E4M3, scale=2.0), "scale must be a scaling such as simfloat.per_tensor"),
         (lambda: sf.scaled(sf.E4M3, None), "scaled takes a scaling"),
         (lambda: sf.scaled(sf.FP64, sf.per_tensor()), "formats that float32 can represent, got FP64"),
+        (lambda: sf.scaled(sf.E2M1, sf.per_tensor()).apply(np.array([np.nan])), "E2M1 has no NaN"),
         (lambda: sf.delayed(0), "history must be a positive integer"),
         (lambda: sf.delayed(margin=0.5), "margin must be an integer from -64 to 64"),
-        (lambda: refused(sf.delayed()), "use it in a policy inside `with simfloat.simulate"),
-        (lambda: refused(sf.per_tensor(), initial=1.0), "add it to the result"),
-        (lambda: refused(sf.per_tensor(), output=sf.Format(11, 51)), "at most 50 bits of precision"),
-        (lambda: refused(sf.per_tensor(), accumulate=sf.exact, output=sf.Format(11, 51)), "at most 50 bits"),
-        (lambda: refused(sf.per_tensor(), scales=([[1.0]], [[1.0]])), "scale them again: pass only one of them"),
-        (lambda: refused(sf.per_tensor(), a=sf.block_quantize([[1.0]], sf.E4M3)), "scale them again"),
+        (lambda: multiply(sf.delayed()), "use it in a policy inside `with simfloat.simulate"),
+        (lambda: multiply(initial=1.0), "add it to the result"),
+        (lambda: multiply(output=wide), "at most 50 bits of precision"),
+        (lambda: multiply(accumulate=sf.exact, output=wide), "at most 50 bits"),
+        (lambda: multiply(scales=([[1.0]], [[1.0]])), "scale them again: pass only one of them"),
+        (lambda: multiply(a=sf.block_quantize([[1.0]], sf.E4M3)), "scale them again"),
     )
-
-
-def refused(scale, a=((1.0,),), **options):
-    options = {"accumulate": sf.FP32, **options}
-    return sf.matmul(a, [[1.0]], inputs=sf.scaled(sf.E4M3, scale), **options)
