@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pytest
 
 import simfloat as sf
 from simfloat.formats.format import TININESS
@@ -51,19 +52,12 @@ def random_operands(rng, accumulator):
     return a[:, :terms].astype(float), b[:terms].astype(float)
 
 
-def test_random_accumulators_follow_the_definition():
-    rng = np.random.default_rng(0)
-    for number in range(270):
+@pytest.mark.parametrize("seed", range(3))
+def test_random_accumulators_follow_the_definition(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(60):
         accumulator = random_accumulator(rng)
-        a, b = random_operands(rng, accumulator)
-        if number % 2:
-            # Operands may lie beyond float32, and their products inside its range or not; the sums are made in float32
-            # where nothing is lost by it.
-            scale = 2.0 ** int(rng.integers(-900, 901))
-            with np.errstate(over="ignore"):
-                a, b = a * scale, b / scale
-        if np.isfinite(a).all() and np.isfinite(b).all():
-            check(accumulator, a, b)
+        check(accumulator, *random_operands(rng, accumulator))
 
 
 def random_parts(rng):
@@ -72,29 +66,46 @@ def random_parts(rng):
     return dict(rounding=rounding, align=rng.choice([sf.toward_zero, sf.nearest_even, sf.to_odd]))
 
 
-def test_random_fused_sums_follow_the_definition():
-    rng = np.random.default_rng(0)
-    for _ in range(150):
-        formats, terms = (rng.choice(NARROW), rng.choice(NARROW)), int(rng.integers(1, 40))
+@pytest.mark.parametrize("seed", range(3))
+def test_random_fused_sums_follow_the_definition(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(60):
+        formats = rng.choice(NARROW), rng.choice(NARROW)
+        terms = int(rng.integers(1, 40))
         a, b = (
             sf.round(rng.standard_normal(shape) * 2.0 ** rng.integers(-20, 12, shape), format, CLAMPED).astype(float)
             for shape, format in zip(((2, terms), (terms, 3)), formats, strict=True)
         )
         a[rng.random(a.shape) < 0.15] = 0
         zero = None if rng.random() < 0.3 else int(rng.integers(-140, 10))
-        own = {"output": rng.choice([sf.FP32, sf.FP16, sf.Format(8, 13)])}
+        parts = int(rng.integers(1, 40)), int(rng.integers(1, 41))
         if rng.random() < 0.5:
-            own = {"output": random_format(rng), **random_parts(rng)}
-        unit = sf.fused(int(rng.integers(1, 40)), int(rng.integers(1, 41)), **own, zero_exponent=zero)
+            unit = sf.fused(*parts, rng.choice([sf.FP32, sf.FP16, sf.Format(8, 13)]), zero_exponent=zero)
+        else:
+            unit = sf.fused(*parts, random_format(rng), **random_parts(rng), zero_exponent=zero)
         check(unit, a, b, inputs=formats)
 
 
 CLAMPED = sf.nearest_even.saturating()
 
 
-def test_random_sums_of_fused_sums_follow_the_definition():
-    rng, emins = np.random.default_rng(200), (sf.E4M3.emin, sf.E4M3.emin)
-    for _ in range(25):
+@pytest.mark.parametrize("seed", range(3))
+def test_operands_beyond_float32_follow_the_definition(seed):
+    # Their products lie inside float32's range or not; the sums are made in float32 where nothing is lost by it.
+    rng = np.random.default_rng(100 + seed)
+    for _ in range(60):
+        accumulator = random_accumulator(rng)
+        (a, b), scale = random_operands(rng, accumulator), 2.0 ** int(rng.integers(-900, 901))
+        with np.errstate(over="ignore"):
+            a, b = a * scale, b / scale
+        if np.isfinite(a).all() and np.isfinite(b).all():
+            check(accumulator, a, b)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_sums_of_fused_sums_follow_the_definition(seed):
+    rng = np.random.default_rng(200 + seed)
+    for _ in range(10):
         own = {"output": random_format(rng), **random_parts(rng)} if rng.random() < 0.5 else {}
         parts = [sf.fused(int(rng.integers(1, 9)), int(rng.integers(8, 30)), **own), random_format(rng)]
         inner, outer = parts if rng.random() < 0.5 else parts[::-1]
@@ -103,11 +114,14 @@ def test_random_sums_of_fused_sums_follow_the_definition():
             unit = sf.blocked(int(rng.integers(1, 20)), unit, sf.fused(4, 20, sf.FP16))
         elif rng.random() < 0.3:
             unit = sf.lanes(int(rng.integers(1, 9)), inner, outer)
+        a, b = sf.round(rng.standard_normal((9, 31)), sf.E4M3), sf.round(rng.standard_normal((31, 4)), sf.E4M3)
         columns = int(rng.integers(1, 5))  # few of them are computed as rows of the transposed product
-        a, b = (sf.round(rng.standard_normal(shape), sf.E4M3) for shape in ((9, 31), (31, columns)))
-        got = sf.matmul(a, b, inputs=sf.E4M3, accumulate=unit, output=sf.FP64, stream=sf.BitStream(3))
+        emins = sf.E4M3.emin, sf.E4M3.emin
+        got = sf.matmul(a, b[:, :columns], inputs=sf.E4M3, accumulate=unit, output=sf.FP64, stream=sf.BitStream(3))
         try:
-            want = matrix(a, b, lambda x, y, i, it=unit: dot(it, x, y, emins, element=i, seed=3))
+            want = matrix(
+                a, b[:, :columns], lambda x, y, i, it=unit, emins=emins: dot(it, x, y, emins, element=i, seed=3)
+            )
         except (OverflowError, ValueError):
             continue  # an infinite run, which the definition of a fused sum does not take
         assert_bits(got[np.isfinite(want)], want[np.isfinite(want)])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from tests.bits import assert_bits, equal_bits
+from tests.bits import assert_bits
 
 FORMATS = [sf.FP32, sf.TF32, sf.BF16, sf.FP16]
 TINY = [0.0, -0.0, 5e-324, -5e-324, 2.0**-1000, -(2.0**-1000)]
@@ -111,4 +111,5 @@ def test_ties_sticky_bits_and_edges_agree_with_mpfr(operation, format, rng, gmpy
     plain = {"fma": lambda x, y, z: x * y + z}.get(operation) or getattr(np, operation)
     with np.errstate(all="ignore"):
         twice = sf.round(plain(*numbers), format)
-    assert (~equal_bits(twice, getattr(sf, operation)(*numbers, format))).sum() > 20, "the cases are not hard"
+    differ = ~np.equal(twice, getattr(sf, operation)(*numbers, format)) & ~np.isnan(twice)
+    assert differ.sum() > 20, "the cases are not hard"

@@ -1,9 +1,10 @@
-"""Accepted operands: every value that float64 can represent is read exactly; others raise an error."""
+"""Accepted operands, read exactly wherever they lie; others raise an error. New arrays start at a cache line."""
 
 import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.arithmetic import operands
 from simfloat.arithmetic.operands import as_operand, flat
 from tests.bits import assert_bits
 from tests.checks import assert_refused
@@ -82,3 +83,29 @@ def test_elements_of_transposed_matrices_come_in_their_order():
         x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
         for turned in (x.swapaxes(-1, -2), x.swapaxes(-1, -2)[..., ::2, 1:], np.broadcast_to(x[..., :1, :], shape).T):
             assert np.array_equal(flat(turned), turned.ravel())
+
+
+def test_large_arrays_begin_with_a_line():
+    for dtype in (np.float32, np.float64):
+        for shape in ((operands.LEAST_ALIGNED,), (130, 127), (3, 1, 9000)):
+            x = np.random.default_rng(0).standard_normal(shape[::-1]).T
+            for array in (operands.empty(shape, dtype), operands.zeros(shape, dtype), operands.copy(x, dtype)):
+                assert operands.is_cache_aligned(array) and array.flags.carray
+                assert array.shape == shape and array.dtype == dtype
+            assert not operands.zeros(shape, dtype).any()
+            assert_bits(operands.copy(x, dtype), x.astype(dtype))
+    for shape in ((), (0,), (5, 0, 2), (3, 4)):
+        assert operands.empty(shape, np.float32).shape == operands.zeros(shape, np.float32).shape == shape
+
+
+def test_results_do_not_depend_on_where_operands_begin(rng):
+    a, b = np.float32(rng.standard_normal((2, 40, 512)))
+    shifted, b = np.zeros(40 * 512 + 16, np.float32), b.reshape(512, 40)
+    for accumulate in (sf.FP32, sf.FP16):
+        want = sf.matmul(a, b, inputs=sf.BF16, accumulate=accumulate)
+        for start in (0, 1, 5):
+            right = shifted[start : start + b.size].reshape(512, 40)
+            right[:] = b
+            assert_bits(sf.matmul(a, right, inputs=sf.BF16, accumulate=accumulate), want)
+            exact = sf.matmul(sf.round(a, sf.BF16), sf.round(right, sf.BF16), accumulate=accumulate)
+            assert_bits(exact, want)
