@@ -1,5 +1,7 @@
 """Compare products with the self-test's definition of their accumulators, element by element."""
 
+from fractions import Fraction
+
 import numpy as np
 
 import simfloat as sf
@@ -16,6 +18,14 @@ MODES = {
     sf.pairwise: (sf.nearest_even, sf.toward_zero, sf.to_odd, sf.nearest_even.saturating(), *DRAWN),
     sf.kahan: (sf.nearest_even, sf.toward_negative, sf.toward_positive.saturating(), *DRAWN),
 }
+
+
+def exact_sums(a, b):
+    """The product of two matrices in fractions."""
+    return [
+        [sum(Fraction(x) * Fraction(y) for x, y in zip(row, column, strict=True)) for column in b.T.tolist()]
+        for row in a.tolist()
+    ]
 
 
 def check(accumulate, a, b, *, inputs=None, initial=None, seed=3, output=sf.FP64):

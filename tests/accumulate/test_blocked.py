@@ -50,64 +50,45 @@ def test_no_run_uses_random_words_of_another(monkeypatch):
         assert len(places) == len(set(places)) >= 23
 
 
-@pytest.mark.parametrize("columns", [1, 3, 80])
-def test_run_results_are_the_left_operands_of_an_outer_unit(columns, rng):
+def test_run_results_are_the_left_operands_of_an_outer_unit(rng):
     # Exponents of subnormals are read by their own format, and a pair of formats is not the same the other way round.
-    inner = sf.sequential(sf.E5M2)
-    a, b = sf.round(rng.standard_normal((70, 12)), sf.E5M2), sf.round(rng.standard_normal((12, columns)), sf.E5M2)
-    for unit in (sf.tensor_core("blackwell", (sf.E5M2, sf.E2M1)), sf.fused(4, 10, sf.FP16)):
-        got = sf.matmul(a * 2.0**-8, b, accumulate=sf.blocked(2, inner, unit))
-        runs = [sf.matmul(a[:, k : k + 2] * 2.0**-8, b[k : k + 2], accumulate=inner) for k in range(0, 12, 2)]
-        results = np.stack(runs, axis=-1)
-        want = sf.matmul(results, np.ones((6, 1)), inputs=(sf.E5M2, sf.E2M1), accumulate=unit)[..., 0]
-        assert_bits(got, want)
+    inner, a = sf.sequential(sf.E5M2), sf.round(rng.standard_normal((70, 12)), sf.E5M2)
+    for columns in (1, 3, 80):
+        b = sf.round(rng.standard_normal((12, columns)), sf.E5M2)
+        for unit in (sf.tensor_core("blackwell", (sf.E5M2, sf.E2M1)), sf.fused(4, 10, sf.FP16)):
+            got = sf.matmul(a * 2.0**-8, b, accumulate=sf.blocked(2, inner, unit))
+            runs = [sf.matmul(a[:, k : k + 2] * 2.0**-8, b[k : k + 2], accumulate=inner) for k in range(0, 12, 2)]
+            results = np.stack(runs, axis=-1)
+            assert_bits(got, sf.matmul(results, np.ones((6, 1)), inputs=(sf.E5M2, sf.E2M1), accumulate=unit)[..., 0])
     with pytest.raises(ValueError, match="takes E2M1 operands"):
         sf.matmul(a, b, accumulate=sf.blocked(2, inner, sf.tensor_core("blackwell", (sf.E2M1, sf.E5M2))))
 
 
 def test_runs_that_make_no_sense_are_refused():
+    scaled = sf.tensor_core("blackwell", sf.E4M3, scales=(32, sf.E8M0))
     assert_refused(
         (lambda: sf.blocked(0, sf.FP16, sf.FP32), "size must be a positive integer"),
         (lambda: sf.blocked(2.5, sf.FP16, sf.FP32), "got 2.5"),
         (lambda: sf.blocked(8, sf.exact, sf.FP32), "accumulators that have a format, got exact"),
         (lambda: sf.blocked(8, sf.FP16, sf.exact), "accumulators that have a format, got exact"),
         (lambda: sf.blocked(8, sf.FP16, 7), "accumulate must be a simfloat accumulator or a format, got 7"),
-        (lambda: sf.blocked(48, sf.tensor_core("blackwell", sf.E4M3, scales=(32, sf.E8M0)), sf.FP32),
-         "whole blocks of 32 products, got size=48"),
-        (lambda: sf.blocked(32, sf.FP16, sf.tensor_core("blackwell", sf.E4M3, scales=(32, sf.E8M0))),
-         "run results, which have no block scales"),
+        (lambda: sf.blocked(48, scaled, sf.FP32), "whole blocks of 32 products, got size=48"),
+        (lambda: sf.blocked(32, sf.FP16, scaled), "run results, which have no block scales"),
         (lambda: sf.sum(np.ones(8), accumulate=sf.blocked(4, sf.FP32, sf.tensor_core("hopper", sf.FP16))),
          "takes FP16 operands, but these are sums in FP32"),
+        (lambda: sf.systolic(0, 1), "rows must be an integer of at least 1"),
+        (lambda: sf.systolic(1, 1.5), "columns must be an integer of at least 1"),
     )  # fmt: skip
 
 
-UNIT = sf.tensor_core("blackwell", sf.E4M3, scales=(32, sf.E8M0))
-
-
-def quantized(rng, format=sf.E4M3, scale=sf.E8M0, block=32, depth=96):
-    a, b = rng.standard_normal((5, depth)), rng.standard_normal((depth, 4))
-    a = sf.block_quantize(a, format, block=block, scale=scale)
-    b = sf.block_quantize(b, format, block=block, scale=scale, axis=0)
-    return (a.elements, a.scales), (b.elements, b.scales)
-
-
-def test_scales_that_do_not_fit_are_refused(rng):
-    (a, s), (b, t) = quantized(rng)
-    s, t = s.astype(float), t.astype(float)
-    cases = [
-        (dict(accumulate=UNIT), r"needs scales=\(a_scales, b_scales\) in E8M0, blocks of 32"),
-        (dict(accumulate=UNIT, scales=s), "scales must be a pair"),
-        (dict(accumulate=UNIT, scales=(s, t.T)), r"must have shapes \(5, 3\) and \(3, 4\)"),
-        (dict(accumulate=UNIT, scales=(s * np.inf, t)), r"a finite number or NaN, and that of a\[0, 0\] is inf"),
-        (dict(accumulate=UNIT, scales=(s, t * 3)), "an E8M0 number"),
-        (dict(accumulate=sf.FP32, scales=(s * np.inf, t)), "a finite number"),
-        (dict(accumulate=sf.FP32, scales=(np.full_like(s, 2.0**-1070), t)), "are not float64 numbers"),
-    ]  # fmt: skip
-    with pytest.raises(ValueError, match="needs scales="):
-        sf.sum(a, accumulate=UNIT)
-    for options, message in cases:
-        with pytest.raises(ValueError, match=message):
-            sf.matmul(a, b, **options)
+def test_a_systolic_array_is_a_blocked_sum_whose_columns_change_no_bit():
+    assert (
+        sf.systolic(4, 1, sf.BF16, total=sf.FP32)
+        == sf.systolic(4, 99, sf.BF16, sf.FP32)
+        == sf.blocked(4, sf.BF16, sf.FP32)
+        == sf.Policy.from_dict({"compute": "bf16", "accumulate": "systolic(4, 9, BF16, FP32)"}).accumulate
+    )
+    assert sf.systolic(128, 128) == sf.blocked(128, sf.FP32, sf.FP32)
 
 
 def test_on_a_gpu_every_run_of_a_large_product_is_summed_at_once():

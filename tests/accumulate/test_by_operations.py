@@ -1,6 +1,6 @@
 """Sums by elementwise operations: their flags, and FP64 in modes other than to nearest even."""
 
-from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ import pytest
 import simfloat as sf
 from simfloat.formats.definition import round_value
 from simfloat.formats.exact_numbers import exact_number, exact_result
+from tests.accumulate.definition import exact_sums
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.checks import assert_refused
 
@@ -59,30 +60,27 @@ ORDERS = {"sequential": sequential, "kahan": kahan, "pairwise": pairwise}
 
 
 @pytest.mark.parametrize("name", ORDERS)
-@pytest.mark.parametrize("rounding", [sf.nearest_even, sf.toward_negative, sf.to_odd], ids=str)
-def test_flags_are_the_union_of_those_of_the_steps(name, rounding, rng):
+def test_flags_are_the_union_of_those_of_the_steps(name, rng):
     a, b = rng.choice(EDGES, (2, 160, 5))
     a[80:], b[80:] = sf.round(rng.standard_normal((2, 80, 5)) * 2.0 ** rng.integers(-12, 9, (2, 80, 5)), sf.FP16)
-    u = FlaggedOperations(sf.FP16, rounding)
-    want = ORDERS[name](u, list(zip(a.T, b.T, strict=True)))
-    accumulator = getattr(sf, name)(sf.FP16, rounding=rounding)
-    results = [sf.dot(x, y, accumulate=accumulator, flags=True) for x, y in zip(a, b, strict=True)]
-    assert_bits(np.array([result for result, _ in results]), want)
-    assert np.array_equal([flags for _, flags in results], u.flags)
-    assert len(set(u.flags.tolist())) > 4
+    for rounding in (sf.nearest_even, sf.toward_negative, sf.to_odd):
+        u = FlaggedOperations(sf.FP16, rounding)
+        want = ORDERS[name](u, list(zip(a.T, b.T, strict=True)))
+        accumulator = getattr(sf, name)(sf.FP16, rounding=rounding)
+        results, flags = sf.matmul(a[:, None], b[:, :, None], accumulate=accumulator, flags=True)
+        assert_bits(results.ravel(), want)
+        assert np.array_equal(flags.ravel(), u.flags) and len(np.unique(flags)) > 4
 
 
-@pytest.mark.parametrize(
-    "accumulator",
-    [*(sf.sequential(sf.FP32, products=sf.FP16), sf.blocked(3, sf.FP16, sf.FP32), sf.numpy_sum(sf.FP16)),
-     *(sf.lanes(3, sf.FP16, sf.pairwise(sf.FP16)), sf.tree("(0 + 1) + (2 + (3 + 4))", sf.E4M3))],
-    ids=str,
-)  # fmt: skip
-def test_results_are_those_without_flags(accumulator, rng):
+def test_results_are_those_without_flags(rng):
     a, b = sf.round(rng.standard_normal((2, 3, 4, 5)) * 20, sf.FP16)
-    results, flags = sf.matmul(a, b.swapaxes(-1, -2), accumulate=accumulator, flags=True)
-    assert_bits(results, sf.matmul(a, b.swapaxes(-1, -2), accumulate=accumulator))
-    assert flags.shape == results.shape and flags.dtype == np.uint8 and (flags & 1).all()
+    for accumulator in (
+        *(sf.sequential(sf.FP32, products=sf.FP16), sf.blocked(3, sf.FP16, sf.FP32), sf.numpy_sum(sf.FP16)),
+        *(sf.lanes(3, sf.FP16, sf.pairwise(sf.FP16)), sf.tree("(0 + 1) + (2 + (3 + 4))", sf.E4M3)),
+    ):
+        results, flags = sf.matmul(a, b.swapaxes(-1, -2), accumulate=accumulator, flags=True)
+        assert_bits(results, sf.matmul(a, b.swapaxes(-1, -2), accumulate=accumulator))
+        assert flags.shape == results.shape and flags.dtype == np.uint8 and (flags & 1).all()
 
 
 def test_flags_include_the_rounding_to_output_and_start_values():
@@ -98,28 +96,25 @@ def test_flags_include_the_rounding_to_output_and_start_values():
     assert sf.sum([1.0, 0.0001], accumulate=adder, stream=sf.GivenBits([0, 15]), flags=True) == (want, 1)
 
 
-@pytest.mark.parametrize("rounding", MODES, ids=str)
-def test_sums_in_fp64_are_rounded_in_every_deterministic_mode(rounding, rng):
+def test_sums_in_fp64_are_rounded_in_every_deterministic_mode(rng):
     a, b = rng.standard_normal((2, 3, 12)) * 2.0 ** rng.integers(-600, 400, (2, 3, 12))
     a[1], b[1] = rng.standard_normal((2, 12))
     a[2], b[2] = 1 + 2.0**-52 * rng.integers(1, 9, 12), rng.choice([1.0, -1.0, 0.5], 12)
-    down = rounding.zero_sum < 0
-    for x, y in zip(a, b, strict=True):
-        total, totals = 0.0, []
+    for rounding, (x, y) in product(MODES, zip(a, b, strict=True)):
+        total, totals, adder = 0.0, [], sf.sequential(sf.FP64, rounding=rounding)
         for factors in zip(x, y, strict=True):
-            exact = exact_result("fma", *map(exact_number, factors), exact_number(total), negative_zero_sums=down)
+            terms = *map(exact_number, factors), exact_number(total)
+            exact = exact_result("fma", *terms, negative_zero_sums=rounding.zero_sum < 0)
             totals.append(total := round_value(exact, sf.FP64, rounding))
-        adder = sf.sequential(sf.FP64, rounding=rounding)
         assert sf.dot(x, y, accumulate=adder) == total
         assert sf.partial_sums(x, y, accumulate=adder).tolist() == totals
         assert sf.dot(x, y, accumulate=adder, flags=True)[1] == 1
-        whole = sum((Fraction(p) * Fraction(q) for p, q in zip(x, y, strict=True)), Fraction(0))
+        ((whole,),) = exact_sums(x[None], y[:, None])
         exact = sf.dot(x, y, accumulate=sf.exact, output=sf.FP64, rounding=rounding)
         assert exact == round_value(whole, sf.FP64, rounding)
+        products = [(np.array(p), np.array(q)) for p, q in zip(x, y, strict=True)]
         for name, order in ORDERS.items():
-            want = order(
-                FlaggedOperations(sf.FP64, rounding), [(np.array(p), np.array(q)) for p, q in zip(x, y, strict=True)]
-            )
+            want = order(FlaggedOperations(sf.FP64, rounding), products)
             assert_bits(sf.dot(x, y, accumulate=getattr(sf, name)(sf.FP64, rounding=rounding)), want)
 
 
@@ -132,25 +127,17 @@ def test_arrays_and_convolutions_are_intervals_in_fp64():
 
 
 def test_sums_without_flags_or_mode_raise_value_error():
-    library = sf.library_sum("torch-sum")
+    library, drawing = sf.library_sum("torch-sum"), sf.sequential(sf.FP16, rounding="stochastic")
+    draws = dict(stream=sf.BitStream(0), flags=True)
     assert_refused(
         (lambda: sf.sum([1.0], accumulate=library, flags=True), "not all of its steps are rounded"),
         (lambda: sf.dot([1], [1], accumulate=sf.FP16, flags=2), "flags must be True or False"),
         (lambda: sf.sum(iter([[1.0]]), accumulate=sf.FP16), r"simfloat.sum_blocks\(x, accumulate"),
         (lambda: sf.conv2d(np.ones((1, 1, 2, 2)), np.ones((1, 1, 1, 1)), accumulate=sf.FP16, flags=True),
          "conv2d takes"),
-        (
-            lambda: sf.sum(
-                [1.0], accumulate=sf.sequential(sf.FP16, rounding="stochastic"), stream=sf.BitStream(0), flags=True
-            ),
-            "GivenBits",
-        ),
-        (
-            lambda: sf.sum(
-                [1.0], accumulate=sf.FP16, output=sf.E4M3, rounding="stochastic", stream=sf.BitStream(0), flags=True
-            ),
-            "needs deterministic roundings of operands and results, got stochastic.*without flags",
-        ),
+        (lambda: sf.sum([1.0], accumulate=drawing, **draws), "GivenBits"),
+        (lambda: sf.sum([1.0], accumulate=sf.FP16, output=sf.E4M3, rounding="stochastic", **draws),
+         "needs deterministic roundings of operands and results, got stochastic.*without flags"),
         (lambda: sf.sequential(sf.FP64, rounding=sf.stochastic(4)), "every deterministic mode"),
         (lambda: sf.exp(1.0, sf.FP64, sf.toward_zero), "at most 50 bits"),
         (lambda: sf.array([1.0], sf.FP64, rounding="to_odd").exp(), "at most 50 bits"),

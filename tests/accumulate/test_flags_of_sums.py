@@ -71,47 +71,42 @@ def rows_for(output):
     return np.array(list(itertools.product(places, repeat=2)))
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [
-        sf.fused(2, 2, sf.Format(3, 2)),
-        sf.fused(1, 1, sf.Format(2, 2, bias=0), rounding=sf.toward_positive),
+def test_flags_of_aligned_sums_are_those_of_alignment_and_rounding():
+    for unit in (
+        sf.fused(2, 2, sf.Format(3, 2)), sf.fused(1, 1, sf.Format(2, 2, bias=0), rounding=sf.toward_positive),
         sf.fused(2, 1, sf.E2M1, rounding=sf.toward_zero),
-    ],
-    ids=str,
-)
-def test_flags_of_aligned_sums_are_those_of_alignment_and_rounding(unit):
-    places = rows_for(unit.output)
-    rows = VALUES[places]
-    results, flags = sf.matmul(rows, rows.T, inputs=SMALL, accumulate=unit, flags=True)
-    assert_bits(results, sf.matmul(rows, rows.T, inputs=SMALL, accumulate=unit))
-    products = [[product_of(x, y) for y in VALUES.tolist()] for x in VALUES.tolist()]
-    kinds = list(dict.fromkeys(itertools.chain(*products)))
-    kind = np.array([[kinds.index(product) for product in line] for line in products])
-    want = np.array([[aligned_sum(unit, (p, q)) for q in kinds] for p in kinds], np.uint8)
-    first, second = (kind[places[:, k, np.newaxis], places[:, k]] for k in (0, 1))
-    assert np.array_equal(flags, want[first, second])
-    assert len(np.unique(flags)) >= 3
+    ):  # fmt: skip
+        places = rows_for(unit.output)
+        rows = VALUES[places]
+        results, flags = sf.matmul(rows, rows.T, inputs=SMALL, accumulate=unit, flags=True)
+        assert_bits(results, sf.matmul(rows, rows.T, inputs=SMALL, accumulate=unit))
+        products = [[product_of(x, y) for y in VALUES.tolist()] for x in VALUES.tolist()]
+        kinds = list(dict.fromkeys(itertools.chain(*products)))
+        kind = np.array([[kinds.index(product) for product in line] for line in products])
+        want = np.array([[aligned_sum(unit, (p, q)) for q in kinds] for p in kinds], np.uint8)
+        first, second = (kind[places[:, k, np.newaxis], places[:, k]] for k in (0, 1))
+        assert np.array_equal(flags, want[first, second])
+        assert len(np.unique(flags)) >= 3
 
 
-@pytest.mark.parametrize("output", [sf.Format(3, 1), sf.E2M1, sf.FP64, sf.Format(2, 2, bias=-1)], ids=str)
-@pytest.mark.parametrize("rounding", [sf.nearest_even, sf.toward_negative, sf.to_odd.saturating()], ids=str)
-def test_flags_of_exact_sums_are_those_of_their_one_rounding(output, rounding):
-    rows = VALUES[rows_for(output)]
-    options = dict(accumulate=sf.exact, output=output, rounding=rounding)
-    results, flags = sf.matmul(rows, rows.T, **options, flags=True)
-    assert_bits(results, sf.matmul(rows, rows.T, **options))
-    left, right = rows[:, np.newaxis], rows[np.newaxis]
-    with np.errstate(invalid="ignore"):
-        products = left * right
-        sums = products.sum(-1)
-        created = np.isnan(products) & ~np.isnan(left) & ~np.isnan(right)
-    want = np.zeros(sums.shape, np.uint8)
-    for total in np.unique(sums[~np.isnan(sums)]).tolist():
-        want[sums == total] = flags_of(Fraction(total) if math.isfinite(total) else total, (), output, rounding)
-    want[np.isnan(sums) & ~np.isnan(left).any(-1) & ~np.isnan(right).any(-1)] = 16
-    want[created.any(-1)] = 16
-    assert np.array_equal(flags, want)
+def test_flags_of_exact_sums_are_those_of_their_one_rounding():
+    outputs = sf.Format(3, 1), sf.E2M1, sf.FP64, sf.Format(2, 2, bias=-1)
+    for output, rounding in itertools.product(outputs, (sf.nearest_even, sf.toward_negative, sf.to_odd.saturating())):
+        rows = VALUES[rows_for(output)]
+        options = dict(accumulate=sf.exact, output=output, rounding=rounding)
+        results, flags = sf.matmul(rows, rows.T, **options, flags=True)
+        assert_bits(results, sf.matmul(rows, rows.T, **options))
+        left, right = rows[:, np.newaxis], rows[np.newaxis]
+        with np.errstate(invalid="ignore"):
+            products = left * right
+            sums = products.sum(-1)
+        nan_operands = np.isnan(left) | np.isnan(right)
+        want = np.zeros(sums.shape, np.uint8)
+        for total in np.unique(sums[~np.isnan(sums)]).tolist():
+            want[sums == total] = flags_of(Fraction(total) if math.isfinite(total) else total, (), output, rounding)
+        want[np.isnan(sums) & ~nan_operands.any(-1)] = 16
+        want[(np.isnan(products) & ~nan_operands).any(-1)] = 16
+        assert np.array_equal(flags, want)
 
 
 def test_flags_of_exact_sums_in_fp64_are_those_of_fractions(rng):
@@ -126,67 +121,62 @@ def test_flags_of_exact_sums_in_fp64_are_those_of_fractions(rng):
             assert result == sf.dot(x, y, **options) and flags == flags_of(total, (), sf.FP64, rounding)
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [
+def test_tensor_cores_return_the_same_results_with_flags(rng):
+    for unit in (
         *(sf.tensor_core(one, sf.FP16) for one in ("volta", "ampere", "hopper")),
         *(sf.tensor_core("hopper", sf.E4M3, instruction=name) for name in ("wgmma", "mma")),
         sf.tensor_core("blackwell", (sf.E4M3, sf.E5M2), output=sf.FP16, instruction="mma"),
         *(sf.tensor_core("ampere", sf.TF32), sf.tensor_core("hopper", sf.FP64)),
         sf.blocked(32, sf.tensor_core("hopper", sf.E4M3), sf.FP32),
-    ],
-    ids=str,
-)
-def test_tensor_cores_return_the_same_results_with_flags(unit, rng):
-    inputs = (unit.inner if isinstance(unit, type(sf.blocked(1, sf.FP16, sf.FP16))) else unit).inputs
-    a, b = (sf.round(rng.standard_normal((5, 70)) * 4, format) for format in inputs)
-    c = sf.round(rng.standard_normal((5, 5)), unit.result)
-    results, flags = sf.matmul(a, b.T, accumulate=unit, initial=c, flags=True)
-    assert_bits(results, sf.matmul(a, b.T, accumulate=unit, initial=c))
-    assert (flags == 1).any() and not (flags & ~np.uint8(1)).any()
-    ones = np.ones(70, np.float32)
-    assert sf.dot(ones, ones, accumulate=unit, flags=True)[1] == 0
+    ):
+        inputs = (unit.inner if isinstance(unit, type(sf.blocked(1, sf.FP16, sf.FP16))) else unit).inputs
+        a, b = (sf.round(rng.standard_normal((5, 70)) * 4, format) for format in inputs)
+        c = sf.round(rng.standard_normal((5, 5)), unit.result)
+        results, flags = sf.matmul(a, b.T, accumulate=unit, initial=c, flags=True)
+        assert_bits(results, sf.matmul(a, b.T, accumulate=unit, initial=c))
+        assert (flags == 1).any() and not (flags & ~np.uint8(1)).any()
+        ones = np.ones(70, np.float32)
+        assert sf.dot(ones, ones, accumulate=unit, flags=True)[1] == 0
 
 
 def test_a_tensor_core_raises_inexact_for_bits_that_the_alignment_cuts():
-    hopper = sf.tensor_core("hopper", sf.FP16)
-    assert sf.dot([2.0**14, 2.0**-9], [1, 1], accumulate=hopper, flags=True) == (16384.0 + 2.0**-9, 0)
-    assert sf.dot([2.0**14, 2.0**-10], [1, 1], accumulate=hopper, flags=True) == (16384.0, 1)
-    assert sf.dot([2.0**14, -(2.0**14), 2.0**-24], [1, 1, 1], accumulate=hopper, flags=True) == (0.0, 1)
-    assert sf.dot([np.inf, 1], [0, 1], accumulate=hopper, flags=True)[1] == 16
-    half = sf.tensor_core("hopper", sf.FP16, output=sf.FP16)
-    assert sf.dot([65504.0, 65504.0], [1, 1], accumulate=half, flags=True) == (np.inf, 5)
-    assert sf.dot([2.0**-14, 2.0**-14], [2.0**-11, 2.0**-11], accumulate=half, flags=True) == (2.0**-24, 0)
-    assert sf.dot([2.0**-14], [2.0**-12], accumulate=half, flags=True) == (0.0, 3)
+    hopper, half = sf.tensor_core("hopper", sf.FP16), sf.tensor_core("hopper", sf.FP16, output=sf.FP16)
+    for unit, x, y, result, raised in (
+        (hopper, [2.0**14, 2.0**-9], [1, 1], 16384.0 + 2.0**-9, 0), (hopper, [2.0**14, 2.0**-10], [1, 1], 16384.0, 1),
+        (hopper, [2.0**14, -(2.0**14), 2.0**-24], [1, 1, 1], 0.0, 1), (hopper, [np.inf, 1], [0, 1], np.nan, 16),
+        (half, [65504.0, 65504.0], [1, 1], np.inf, 5), (half, [2.0**-14], [2.0**-12], 0.0, 3),
+        (half, [2.0**-14, 2.0**-14], [2.0**-11, 2.0**-11], 2.0**-24, 0),
+    ):  # fmt: skip
+        total, flags = sf.dot(x, y, accumulate=unit, flags=True)
+        assert_bits(total, result)
+        assert flags == raised, x
 
 
-@pytest.mark.parametrize(
-    "element, block, scale", [(sf.E5M2, 32, sf.E8M0), (sf.E2M1, 32, sf.E8M0), (sf.E2M1, 16, sf.E4M3)]
-)
-def test_flags_of_units_with_block_scales_are_those_of_scaled_terms(element, block, scale, rng):
-    unit = sf.tensor_core("blackwell", element, scales=(block, scale))
-    grouped, depth = element == sf.E2M1, 80 if element == sf.E2M1 else 64
-    x, y = sf.round(rng.standard_normal((2, 4, depth)) * 2.0 ** rng.integers(-1, 2, (2, 4, depth)), element)
-    wide = 2.0 ** rng.integers(-9, 9, (2, 4, -(-depth // block)))
-    s, t = wide if scale == sf.E8M0 else sf.round(wide / 16 * rng.choice([1.0, -1.375, 1.75], wide.shape), scale)
-    results, flags = sf.matmul(x, y.T, scales=(s, t.T), accumulate=unit, flags=True)
-    assert_bits(results, sf.matmul(x, y.T, scales=(s, t.T), accumulate=unit))
-
-    def term(i, j, first):
-        """Return the group of 16 products, or the product, that begins at `first`, with its scales."""
-        at, factors = slice(first, first + (16 if grouped else 1)), (s[i, first // block], t[j, first // block])
-        power = sum(exponent(factor, scale.emin) for factor in factors)
-        if not grouped:
-            power += exponent(x[i, first], element.emin) + exponent(y[j, first], element.emin)
-        value = float(x[i, at] @ y[j, at]) * float(abs(factors[0]) * abs(factors[1]))
-        return Product(value, power, False)
-
-    own = sf.fused(4 if grouped else 32, unit.row.fraction_bits, sf.FP32)
-    terms = range(0, depth, 16 if grouped else 1)
-    want = [[aligned_sum(own, tuple(term(i, j, first) for first in terms)) for j in range(4)] for i in range(4)]
-    assert np.array_equal(flags, want)
-    if scale == sf.E8M0:
-        assert_refused((lambda: sf.matmul(x, y.T, scales=(-s, t.T), accumulate=unit), "a finite number|an E8M0 number"))
+def test_flags_of_units_with_block_scales_are_those_of_scaled_terms(rng):
+    for element, block, scale in ((sf.E5M2, 32, sf.E8M0), (sf.E2M1, 32, sf.E8M0), (sf.E2M1, 16, sf.E4M3)):
+        unit = sf.tensor_core("blackwell", element, scales=(block, scale))
+        grouped, depth = element == sf.E2M1, 80 if element == sf.E2M1 else 64
+        x, y = sf.round(rng.standard_normal((2, 4, depth)) * 2.0 ** rng.integers(-1, 2, (2, 4, depth)), element)
+        wide = 2.0 ** rng.integers(-9, 9, (2, 4, -(-depth // block)))
+        s, t = wide if scale == sf.E8M0 else sf.round(wide / 16 * rng.choice([1.0, -1.375, 1.75], wide.shape), scale)
+        options = dict(scales=(s, t.T), accumulate=unit)
+        results, flags = sf.matmul(x, y.T, **options, flags=True)
+        assert_bits(results, sf.matmul(x, y.T, **options))
+        if scale == sf.E8M0:
+            negative = options | dict(scales=(-s, t.T))
+            assert_refused((lambda by=negative: sf.matmul(x, y.T, **by), "a finite number|an E8M0 number"))  # noqa: B023
+        want = np.zeros((4, 4), np.uint8)
+        for i, j in np.ndindex(4, 4):
+            terms = []
+            for first in range(0, depth, 16 if grouped else 1):  # the group of 16 products, or the product, scaled
+                at, factors = slice(first, first + (16 if grouped else 1)), (s[i, first // block], t[j, first // block])
+                power = sum(exponent(factor, scale.emin) for factor in factors)
+                if not grouped:
+                    power += exponent(x[i, first], element.emin) + exponent(y[j, first], element.emin)
+                value = float(x[i, at] @ y[j, at]) * float(abs(factors[0]) * abs(factors[1]))
+                terms.append(Product(value, power, False))
+            want[i, j] = aligned_sum(sf.fused(4 if grouped else 32, unit.row.fraction_bits, sf.FP32), tuple(terms))
+        assert np.array_equal(flags, want)
 
 
 @pytest.mark.parametrize("accumulate", [sf.kahan(sf.BF16), sf.tensor_core("hopper"), sf.exact], ids=str)
@@ -335,29 +325,27 @@ def test_flags_of_matrix_cores_are_those_of_their_steps(unit, step, rng):
 
 
 def test_matrix_cores_raise_overflow_and_invalid():
+    large, tiny = 2.0**127, np.array([[-(2.0**-80)], [2.0**-80]])
     for architecture in ("cdna1", "cdna2", "cdna3"):
         unit = sf.matrix_core(architecture, sf.BF16)
-        large, ones = np.array([2.0**127, 2.0**127]), np.ones(2)
-        assert sf.dot(large, ones, accumulate=unit, flags=True) == (np.inf, 5)
-        assert sf.dot(large[:1], large[:1], accumulate=unit, flags=True) == (np.inf, 5)
-        assert sf.dot([np.inf, 1.0], ones, accumulate=unit, flags=True) == (np.inf, 0)
-        for x, y, raised in (([np.inf, np.inf], [1, -1], 16), ([np.inf, 1], [0, 1], 16), ([np.nan, np.inf], [0, 1], 0)):
-            result, flags = sf.dot(x, y, accumulate=unit, flags=True)
-            assert np.isnan(result) and flags == raised
+        for x, y, result, raised in (
+            ([large, large], [1, 1], np.inf, 5), ([large], [large], np.inf, 5), ([np.inf, 1.0], [1, 1], np.inf, 0),
+            ([np.inf, np.inf], [1, -1], np.nan, 16), ([np.inf, 1], [0, 1], np.nan, 16),
+            ([np.nan, np.inf], [0, 1], np.nan, 0),
+        ):  # fmt: skip
+            total, flags = sf.dot(x, y, accumulate=unit, flags=True)
+            assert_bits(total, result)
+            assert flags == raised, x
+        # Negative sums that become zero, and zeros of both signs, have the same bits with flags.
+        for x, start in itertools.product((tiny, tiny * 0.0), (0.0, -0.0, 2.0**-149)):
+            options = dict(inputs=sf.BF16, accumulate=unit, initial=start)
+            results, _ = sf.matmul(x, tiny[1:], **options, flags=True)
+            assert_bits(results, sf.matmul(x, tiny[1:], **options))
     cdna2 = sf.matrix_core("cdna2", sf.BF16)
     assert sf.dot([2.0**-127], [1.0], accumulate=cdna2, flags=True) == (0.0, 0)  # a flushed operand raises nothing
     assert sf.dot([2.0**-120], [2.0**-20], accumulate=cdna2, flags=True) == (0.0, 3)
     chain = sf.matrix_core("cdna3", sf.FP32)
     assert sf.dot([1.0, 2.0**-30], [1.0, 1.0], accumulate=chain, flags=True) == (1.0, 1)
-
-
-def test_matrix_cores_return_the_same_bits_with_flags():
-    tiny = np.array([[-(2.0**-80)], [2.0**-80]])
-    for architecture in ("cdna1", "cdna2", "cdna3"):  # negative sums that become zero; zeros of both signs
-        options = dict(inputs=sf.BF16, accumulate=sf.matrix_core(architecture, sf.BF16))
-        for x, start in itertools.product((tiny, tiny * 0.0), (0.0, -0.0, 2.0**-149)):
-            results, _ = sf.matmul(x, tiny[1:], **options, initial=start, flags=True)
-            assert_bits(results, sf.matmul(x, tiny[1:], **options, initial=start))
     # Of the 5 x 2 results the transpose is computed. Subnormal operands have the exponent of their own format.
     unit = sf.matrix_core("cdna3", (sf.E4M3FNUZ, sf.E5M2FNUZ))
     a, b, start = np.full((5, 1), 240.0), np.array([[2.0**-17, 1.0]]), np.full((5, 2), 1.5 * 2.0**-27)

@@ -96,20 +96,21 @@ def test_units_align_and_overflow_as_they_do_without_draws():
 def test_sums_without_a_unique_order_of_draws_are_refused():
     ones, accumulator = np.ones(4), sf.sequential(sf.BF16, rounding=RANDOM)
     both = dict(accumulate=accumulator, output=sf.E4M3, rounding=RANDOM)
-    with pytest.raises(ValueError, match="GivenBits can only supply the draws of the sum itself"):
-        sf.dot(ones, ones, **both, stream=sf.GivenBits([1] * 99))
-    with pytest.raises(ValueError, match="GivenBits has 3 of its 3 left"):
-        sf.dot(ones, ones, accumulate=accumulator, stream=sf.GivenBits([1, 2, 3]))
-    with pytest.raises(ValueError, match="A draw of 4 bits lies below 16, got 16"):
-        sf.dot(ones, ones, accumulate=accumulator, stream=sf.GivenBits([16] * 4))
     mixed = sf.blocked(2, sf.sequential(sf.BF16, rounding=sf.stochastic(3)), accumulator)
-    with pytest.raises(ValueError, match="draws of one width"):
-        sf.dot(ones, ones, accumulate=mixed, stream=sf.GivenBits([1] * 99))
     unit = sf.blocked(4, sf.tensor_core("hopper", sf.FP16), accumulator)
-    with pytest.raises(
-        ValueError, match="GivenBits support sequential, kahan, pairwise, numpy_sum, tree and fused sums"
-    ):
-        sf.dot(ones, ones, inputs=sf.FP16, accumulate=unit, stream=sf.GivenBits([1] * 99))
+    for draws, options, words in (
+        ([1] * 99, both, "GivenBits can only supply the draws of the sum itself"),
+        ([1, 2, 3], dict(accumulate=accumulator), "GivenBits has 3 of its 3 left"),
+        ([16] * 4, dict(accumulate=accumulator), "A draw of 4 bits lies below 16, got 16"),
+        ([1] * 99, dict(accumulate=mixed), "draws of one width"),
+        ([1] * 99, dict(inputs=sf.FP16, accumulate=unit),
+         "GivenBits support sequential, kahan, pairwise, numpy_sum, tree and fused sums"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            sf.dot(ones, ones, **options, stream=sf.GivenBits(draws))
+    # Only the result is drawn.
+    options = dict(accumulate=sf.FP32, output=sf.E2M1, rounding=sf.stochastic(3))
+    assert sf.dot([1.0], [0.3], **options, stream=sf.GivenBits([7])) == 0.5
 
 
 def test_products_that_numpys_order_rounds_first_are_rounded_first_next_to_steps_that_draw(rng):

@@ -12,6 +12,7 @@ from simfloat.sums import in_blocks
 from tests.bits import assert_bits
 from tests.checks import assert_refused
 
+CORE = sf.tensor_core("hopper")
 ORDERS = [
     sf.sequential(sf.FP16), sf.sequential(sf.BF16, sf.toward_negative), sf.sequential(sf.FP32, products=sf.BF16),
     sf.pairwise(sf.BF16), sf.pairwise(sf.FP16, sf.toward_zero), sf.kahan(sf.BF16), sf.numpy_sum(sf.FP16),
@@ -23,11 +24,18 @@ ORDERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("order", [*ORDERS, sf.exact], ids=str)
-def test_sums_in_blocks_are_the_sums_of_all_numbers(order, rng, tmp_path, monkeypatch):
+#: Formats of operands and results, and accumulators that take them.
+OPTIONS = [
+    *({"accumulate": order, "inputs": sf.FP16 if order.is_matrix_unit else None} for order in ORDERS),
+    {"accumulate": sf.exact, "output": sf.BF16},
+    {"accumulate": sf.FP32, "inputs": sf.BF16, "output": sf.E4M3, "rounding": sf.toward_positive},
+    *({"accumulate": unit, "inputs": sf.FP16} for unit in (CORE, sf.blocked(16, CORE, sf.FP32))),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_sums_in_blocks_are_the_sums_of_all_numbers(options, rng, tmp_path, monkeypatch):
     monkeypatch.setattr(in_blocks, "SUBTREE", 16)
-    options = {"accumulate": order} | ({"output": sf.BF16} if order is sf.exact else {})
-    options |= {"inputs": sf.FP16} if order.is_matrix_unit else {}
     for n in (0, 1, 15, 300, 1027):
         x = sf.round(rng.standard_normal(n), sf.FP16).astype(np.float32)
         due = np.asarray(sf.sum(x, **options), np.float64)
@@ -37,20 +45,6 @@ def test_sums_in_blocks_are_the_sums_of_all_numbers(order, rng, tmp_path, monkey
             assert_bits(sf.sum_blocks(mapped, block=block, **options), due)
         pieces = np.split(x, np.sort(rng.integers(0, n + 1, 4)))
         assert_bits(sf.sum_blocks(iter(pieces), block=50, **options), due)
-
-
-def test_results_are_rounded_once_at_the_end(rng):
-    x = rng.standard_normal(200)
-    for mode in (sf.nearest_even, sf.toward_positive):
-        due = sf.sum(x, accumulate=sf.FP32, inputs=sf.BF16, output=sf.E4M3, rounding=mode)
-        assert_bits(sf.sum_blocks(x, accumulate=sf.FP32, inputs=sf.BF16, output=sf.E4M3, rounding=mode, block=9), due)
-
-
-def test_a_unit_takes_its_formats_from_the_inputs():
-    x, core = np.arange(50) / 8, sf.tensor_core("hopper")
-    for order in (core, sf.blocked(16, core, sf.FP32)):
-        want = sf.sum(x, accumulate=order, inputs=sf.FP16)
-        assert_bits(sf.sum_blocks(x, accumulate=order, inputs=sf.FP16, block=7), want)
 
 
 def test_exact_sums_of_blocks_have_all_bits():

@@ -1,5 +1,7 @@
 """Long pairwise sums of few results are computed in runs, with the bits of the tree."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -17,20 +19,25 @@ def tree(x, y, format, rounding):
     return nodes[0]
 
 
-@pytest.mark.parametrize(
-    "terms",
-    [LEAST_CUT - 1, LEAST_CUT, LEAST_CUT + 1, 9 * RUN - 1, 12 * RUN + 77, 40_000, MANY + 13, LEAST_CUT * RUN + RUN + 3],
-)
-def test_sums_of_any_length_are_those_of_the_tree(terms, rng):
-    cases = (
-        (sf.BF16, sf.nearest_even), (sf.FP16, sf.toward_zero), (sf.FP32, sf.nearest_even), (sf.E4M3, sf.to_odd),
-    )  # fmt: skip
-    for format, rounding in cases:
+LENGTHS = [
+    *(LEAST_CUT - 1, LEAST_CUT, LEAST_CUT + 1, 9 * RUN - 1, 12 * RUN + 77, 40_000, MANY + 13),
+    LEAST_CUT * RUN + RUN + 3,
+]
+CASES = [(sf.BF16, sf.nearest_even), (sf.FP16, sf.toward_zero), (sf.FP32, sf.nearest_even), (sf.E4M3, sf.to_odd)]
+
+
+def test_sums_of_any_length_are_those_of_the_tree(rng):
+    for terms, (format, rounding) in product(LENGTHS, CASES):
         x = sf.round(rng.standard_normal(terms).astype(np.float32), format)
+        y = sf.round(rng.standard_normal(terms).astype(np.float32), sf.BF16)
         accumulate = sf.pairwise(format, rounding=rounding)
         assert_bits(sf.sum(x, accumulate=accumulate), tree(x, np.ones(terms), format, rounding))
-        y = sf.round(rng.standard_normal(terms).astype(np.float32), sf.BF16)
         assert_bits(sf.dot(x, y, accumulate=accumulate), tree(x, y, format, rounding))
+    for special in (np.inf, np.nan, -0.0):
+        x = sf.round(rng.standard_normal(5000).astype(np.float32), sf.BF16)
+        x[[3, 4000]] = special
+        y = np.full(5000, -0.0) if special == 0.0 else x
+        assert_bits(sf.sum(y, accumulate=sf.pairwise(sf.BF16)), tree(y, np.ones(5000), sf.BF16, sf.nearest_even))
 
 
 @pytest.mark.parametrize("order", [sf.pairwise, sf.numpy_sum], ids=lambda order: order.__name__)
@@ -47,14 +54,6 @@ def test_factors_of_one_on_either_side_leave_no_number_unrounded(order, rng):
         assert_bits(
             sf.matmul(np.broadcast_to(ones, (3, ones.size)), x[:, np.newaxis], accumulate=accumulate)[0], [want]
         )
-
-
-@pytest.mark.parametrize("special", [np.inf, np.nan, -0.0])
-def test_special_numbers(special, rng):
-    x = sf.round(rng.standard_normal(5000).astype(np.float32), sf.BF16)
-    x[[3, 4000]] = special
-    y = np.full(5000, -0.0) if special == 0.0 else x
-    assert_bits(sf.sum(y, accumulate=sf.pairwise(sf.BF16)), tree(y, np.ones(5000), sf.BF16, sf.nearest_even))
 
 
 def test_a_few_results_are_cut_as_one_is(rng):

@@ -67,32 +67,31 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("inputs, spread, output, mode", CASES, ids=str)
-def test_totals_of_scaled_blocks_are_those_of_fractions(inputs, spread, output, mode, rng):
-    a, b = numbers(rng, (SHAPE[0], DEPTH), inputs, spread), numbers(rng, (DEPTH, SHAPE[1]), inputs, spread)
-    scales = [np.abs(numbers(rng, shape, sf.FP32, spread)) for shape in ((SHAPE[0], BLOCKS), (BLOCKS, SHAPE[1]))]
-    for initial in (np.zeros(SHAPE), numbers(rng, SHAPE, sf.FP32, spread)):
-        check(a, b, scales, initial, output, mode)
-        check(a, b, [2.0 ** np.floor(np.log2(x)) for x in scales], initial, output, mode)
-    check(a, b, scales, np.zeros(SHAPE), output, mode, divisor=1.5)
-    # The second half undoes the first but for a little, or wholly.
-    half = DEPTH // BLOCK // 2 * BLOCK
-    a[:, half : 2 * half], b[half : 2 * half] = -a[:, :half], b[:half]
-    a[:, 2 * half :] = 0.0
-    for x in (scales[0], scales[1].T):
-        x[:, 1] = x[:, 0]
-    check(a, b, scales, np.zeros(SHAPE), output, mode)
-    scales[0][0, 1] = np.nextafter(np.float32(scales[0][0, 1]), np.float32(np.inf))
-    check(a, b, scales, np.zeros(SHAPE), output, mode)
+def test_totals_of_scaled_blocks_are_those_of_fractions(rng):
+    for inputs, spread, output, mode in CASES:
+        a, b = numbers(rng, (SHAPE[0], DEPTH), inputs, spread), numbers(rng, (DEPTH, SHAPE[1]), inputs, spread)
+        scales = [np.abs(numbers(rng, shape, sf.FP32, spread)) for shape in ((SHAPE[0], BLOCKS), (BLOCKS, SHAPE[1]))]
+        for initial in (np.zeros(SHAPE), numbers(rng, SHAPE, sf.FP32, spread)):
+            check(a, b, scales, initial, output, mode)
+            check(a, b, [2.0 ** np.floor(np.log2(x)) for x in scales], initial, output, mode)
+        check(a, b, scales, np.zeros(SHAPE), output, mode, divisor=1.5)
+        # The second half undoes the first but for a little, or wholly.
+        half = DEPTH // BLOCK // 2 * BLOCK
+        a[:, half : 2 * half], b[half : 2 * half] = -a[:, :half], b[:half]
+        a[:, 2 * half :] = 0.0
+        for x in (scales[0], scales[1].T):
+            x[:, 1] = x[:, 0]
+        check(a, b, scales, np.zeros(SHAPE), output, mode)
+        scales[0][0, 1] = np.nextafter(np.float32(scales[0][0, 1]), np.float32(np.inf))
+        check(a, b, scales, np.zeros(SHAPE), output, mode)
 
 
-@pytest.mark.parametrize("output", [sf.FP32, sf.FP64], ids=str)
-def test_common_totals_of_scaled_blocks_are_not_summed_one_by_one(output, rng, one_by_one):
+def test_common_totals_of_scaled_blocks_are_not_summed_one_by_one(rng, one_by_one):
     a, b = rng.standard_normal((20, 256)), rng.standard_normal((256, 30))
     a[3], b[:, 7] = 0.0, 2.0
-    for inputs in (sf.E4M3, sf.E5M2, sf.BF16):
-        sf.matmul(a, b, inputs=sf.cast(inputs, scale=sf.block(32, sf.FP32)), accumulate=sf.exact, output=output)
-        sf.matmul(a, b, inputs=sf.cast(inputs, scale=sf.per_tensor()), accumulate=sf.exact, output=output)
+    scales, formats = (sf.block(32, sf.FP32), sf.per_tensor()), (sf.E4M3, sf.E5M2, sf.BF16)
+    for output, inputs, scale in product((sf.FP32, sf.FP64), formats, scales):
+        sf.matmul(a, b, inputs=sf.cast(inputs, scale=scale), accumulate=sf.exact, output=output)
     assert not one_by_one
 
 

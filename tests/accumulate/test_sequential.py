@@ -1,7 +1,8 @@
-"""Compare sequential sums that are hard to round with fractions, for every storage type and step."""
+"""Compare sequential sums that are hard to round, also at both ends of the range, with the definition."""
 
 import itertools
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -17,30 +18,27 @@ from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import matrix_product, sequential_dot
 
 
-@pytest.mark.parametrize("rounding", DETERMINISTIC, ids=repr)
-@pytest.mark.parametrize("products", [None, sf.BF16], ids=["fused", "unfused"])
-@pytest.mark.parametrize("format", [sf.BF16, sf.E4M3], ids=str)
-def test_sums_follow_the_definition_where_the_processor_rounds_to_nearest_only(
-    format, products, rounding, rng, monkeypatch
-):
+def test_sums_follow_the_definition_where_the_processor_rounds_to_nearest_only(rng, monkeypatch):
     monkeypatch.setattr(processor, "ROUNDS_LANES", False)
-    a, b = hard_operands(rng, sf.E4M3, 2, 24, 3)
-    a, b = a.astype(np.float32), np.ascontiguousarray(b, np.float32)
-    accumulator = sf.sequential(format, rounding=rounding, products=products)
-    # Not by matmul, which keeps engines.
-    engine = accumulator.engine(Problem(operand_bounds(a), operand_bounds(b), 24, format))
-    got = np.zeros((2, 3), engine.carrier)
-    engine.run(a.astype(engine.carrier), b.astype(engine.carrier), got, Region(0, 3, 1, None))
-    assert_bits(got, matrix_product(a, b, lambda x, y, _: sequential_dot(x, y, format, rounding, products)))
+    for format, products, rounding in itertools.product((sf.BF16, sf.E4M3), (None, sf.BF16), DETERMINISTIC):
+        a, b = (np.ascontiguousarray(x, np.float32) for x in hard_operands(rng, sf.E4M3, 2, 24, 3))
+        accumulator = sf.sequential(format, rounding=rounding, products=products)
+        # Not by matmul, which keeps engines.
+        engine = accumulator.engine(Problem(operand_bounds(a), operand_bounds(b), 24, format))
+        got = np.zeros((2, 3), engine.carrier)
+        engine.run(a.astype(engine.carrier), b.astype(engine.carrier), got, Region(0, 3, 1, None))
+        assert_bits(
+            got, matrix_product(a, b, lambda x, y, _, by=(format, rounding, products): sequential_dot(x, y, *by))
+        )
 
 
-@pytest.mark.parametrize("exponent", [-120, -63, 50, 53, 57])
-def test_sums_near_the_ends_of_float32(exponent, rng):
-    a, b = (x * 2.0**exponent for x in hard_operands(rng, sf.E4M3, 2, 30, 2))
-    for rounding, format in itertools.product(DETERMINISTIC, (sf.BF16, sf.TF32, sf.Format(8, 15))):
-        check(sf.sequential(format, rounding=rounding), a, b)
-        if rounding in MODES[sf.kahan]:
-            check(sf.sequential(format, rounding=rounding, products=sf.BF16), a, b)
+def test_sums_near_the_ends_of_float32(rng):
+    for exponent in (-120, -63, 50, 53, 57):
+        a, b = (x * 2.0**exponent for x in hard_operands(rng, sf.E4M3, 2, 30, 2))
+        for rounding, format in itertools.product(DETERMINISTIC, (sf.BF16, sf.TF32, sf.Format(8, 15))):
+            check(sf.sequential(format, rounding=rounding), a, b)
+            if rounding in MODES[sf.kahan]:
+                check(sf.sequential(format, rounding=rounding, products=sf.BF16), a, b)
 
 
 def test_sums_rounded_outward_grow_with_every_step():
@@ -71,63 +69,58 @@ def carrier_of(a, b, format, **options):
 
 def test_quick_carriers_serve_where_they_are_exact(rng, monkeypatch):
     monkeypatch.setattr(processor, "ROUNDS_LANES", False)  # which asks for no proof
+    monkeypatch.setattr(processor, "COMPUTES_FP16", False)
     x = rng.standard_normal((64, 64))
     half, brain, eight = (sf.round(x, f) for f in (sf.FP16, sf.BF16, sf.E4M3))
-    emulated = sf.nearest_even.saturating()  # lest the hardware rounds to FP16
-    assert carrier_of(eight, eight, sf.FP16, rounding=emulated) == ("float32", "fused_plain")
-    assert carrier_of(half, half, sf.FP16, rounding=emulated) == ("float64", "fused_plain")
-    assert carrier_of(brain, brain, sf.BF16) == ("float32", "fused_odd")
-    assert carrier_of(half, half, sf.FP16, rounding=emulated, products=sf.FP16) == ("float32", "unfused_plain")
-    assert carrier_of(half, half, sf.FP32) == ("float32", "fused_native")
-    assert carrier_of(half, half, sf.FP32, products=sf.FP32) == ("float32", "unfused_native")
-    assert carrier_of(x, x, sf.FP32) == ("float64", "fused_wide")
-    huge = brain * 2.0**54
-    assert carrier_of(huge, huge, sf.BF16) == ("float64", "fused_odd")
-    assert carrier_of(brain, brain, sf.BF16, rounding=sf.to_odd) == ("float32", "fused_sticky")
-    assert carrier_of(half, half, sf.FP16, rounding=sf.toward_zero) == ("float32", "fused_directed")
+    huge, emulated = brain * 2.0**54, sf.nearest_even.saturating()  # lest the hardware rounds to FP16
+    rows = [
+        (eight, sf.FP16, dict(rounding=emulated), "float32", "fused_plain"),
+        (half, sf.FP16, dict(rounding=emulated), "float64", "fused_plain"),
+        (brain, sf.BF16, {}, "float32", "fused_odd"),
+        (half, sf.FP16, dict(rounding=emulated, products=sf.FP16), "float32", "unfused_plain"),
+        (half, sf.FP32, {}, "float32", "fused_native"),
+        (half, sf.FP32, dict(products=sf.FP32), "float32", "unfused_native"),
+        (x, sf.FP32, {}, "float64", "fused_wide"),
+        (huge, sf.BF16, {}, "float64", "fused_odd"),
+        (brain, sf.BF16, dict(rounding=sf.to_odd), "float32", "fused_sticky"),
+        (half, sf.FP16, dict(rounding=sf.toward_zero), "float32", "fused_directed"),
+    ]
+    if processor.CONVERTS_FP16:
+        rows += [
+            (eight, sf.FP16, {}, "float32", "fused_converted"),
+            (half, sf.FP16, {}, "float32", "fused_converted_odd"),
+            (half, sf.FP16, dict(products=sf.FP16), "float32", "unfused_converted"),
+            (half, sf.FP16, dict(products=sf.BF16), "float32", "unfused_plain"),
+        ]
+    for operand, format, options, *carrier in rows:
+        assert carrier_of(operand, operand, format, **options) == tuple(carrier), (format, options)
+    assert carrier_of(x, x, sf.FP16)[0] == "float64", "products of float64 numbers are none of float32"
     long = np.tile(brain, 300)
     assert carrier_of(long, brain, sf.BF16, rounding=sf.toward_zero)[0] == "float32"
     assert carrier_of(long, brain, sf.BF16, rounding=sf.toward_positive)[0] == "float64", "sums may double 100 times"
 
 
-def test_the_hardware_rounds_to_fp16_where_it_can(rng, monkeypatch):
-    monkeypatch.setattr(processor, "COMPUTES_FP16", False)
-    monkeypatch.setattr(processor, "ROUNDS_LANES", False)
-    x = rng.standard_normal((64, 64))
-    half, eight = (sf.round(x, f) for f in (sf.FP16, sf.E4M3))
-    if processor.CONVERTS_FP16:
-        assert carrier_of(eight, eight, sf.FP16) == ("float32", "fused_converted")
-        assert carrier_of(half, half, sf.FP16) == ("float32", "fused_converted_odd")
-        assert carrier_of(half, half, sf.FP16, products=sf.FP16) == ("float32", "unfused_converted")
-        assert carrier_of(half, half, sf.FP16, products=sf.BF16) == ("float32", "unfused_plain")
-        assert carrier_of(half, half, sf.FP16, rounding=sf.toward_zero) == ("float32", "fused_directed")
-    assert carrier_of(x, x, sf.FP16)[0] == "float64", "products of float64 numbers are none of float32"
-
-
 def test_sums_are_drawn_in_float32_where_that_is_almost_always_enough(rng):
     x = rng.standard_normal((64, 64))
     half, brain, eight = (sf.round(x, f) for f in (sf.FP16, sf.BF16, sf.E4M3))
-    wide = brain * 2.0 ** rng.integers(-60, 1, brain.shape)
+    wide, tiny, huge = brain * 2.0 ** rng.integers(-60, 1, brain.shape), brain * 2.0**-100, brain * 2.0**100
     for rounding in (sf.stochastic(), sf.stochastic(8), sf.stochastic(8, "B"), sf.stochastic(11, "A")):
         for x, format in ((half, sf.FP16), (brain, sf.BF16), (wide, sf.BF16), (eight, sf.FP16), (eight, sf.E5M2)):
             assert carrier_of(x, x, format, rounding=rounding) == ("float32", "fused_likely")
             assert carrier_of(x, x, format, rounding=rounding, products=format) == ("float32", "unfused_likely")
-
-
-def test_sums_that_would_often_be_in_doubt_are_drawn_from_all_bits(rng):
-    x = rng.standard_normal((64, 64))
-    half, brain, eight = (sf.round(x, f) for f in (sf.FP16, sf.BF16, sf.E4M3))
-    assert carrier_of(brain, brain, sf.BF16, rounding=sf.stochastic(7)) == ("float32", "fused_drawn_odd")
-    assert carrier_of(brain, brain, sf.BF16, rounding=sf.stochastic(8, "A")) == ("float32", "fused_drawn_odd")
+    # Sums that would often be in doubt are drawn from all bits.
+    for a, b, format, rounding, *carrier in (
+        (brain, brain, sf.BF16, sf.stochastic(7), "float32", "fused_drawn_odd"),
+        (brain, brain, sf.BF16, sf.stochastic(8, "A"), "float32", "fused_drawn_odd"),
+        (half, half, sf.Format(8, 17), sf.stochastic(), "float64", "fused_drawn_odd"),
+        (tiny, tiny, sf.BF16, sf.stochastic(), "float64", "fused_random"),
+        (huge, tiny, sf.BF16, sf.stochastic(), "float32", "fused_likely"),
+        (huge, huge, sf.BF16, sf.stochastic(), "float64", "fused_drawn_odd"),
+    ):
+        assert carrier_of(a, b, format, rounding=rounding) == tuple(carrier), (format, rounding)
     few = {"rounding": sf.stochastic(5), "products": sf.FP16}
     assert carrier_of(half, half, sf.FP16, **few) == ("float32", "unfused_drawn_sums")
-    assert carrier_of(half, half, sf.Format(8, 17), rounding=sf.stochastic()) == ("float64", "fused_drawn_odd")
     assert carrier_of(eight, eight, sf.E4M3FNUZ, rounding=sf.stochastic())[0] == "float64", "zero has no sign"
-    tiny = brain * 2.0**-100
-    assert carrier_of(tiny, tiny, sf.BF16, rounding=sf.stochastic()) == ("float64", "fused_random")
-    huge = brain * 2.0**100
-    assert carrier_of(huge, brain / 2.0**100, sf.BF16, rounding=sf.stochastic()) == ("float32", "fused_likely")
-    assert carrier_of(huge, huge, sf.BF16, rounding=sf.stochastic()) == ("float64", "fused_drawn_odd")
 
 
 def test_terms_far_below_a_sum_are_drawn_exactly():
@@ -138,37 +131,74 @@ def test_terms_far_below_a_sum_are_drawn_exactly():
         check(sf.sequential(sf.BF16, rounding, products=products), terms[np.newaxis], np.ones((terms.size, 6)))
 
 
-def test_formats_beyond_the_proof_are_refused():
-    with pytest.raises(ValueError, match="precision 52"):
-        sf.sequential(sf.FP32, products=sf.Format(11, 51))
+def test_draws_of_any_length_follow_the_definition(rng):
+    for bits, variant, inputs in (
+        *((1, "B", sf.FP16), (4, "A", sf.BF16), (8, "A", sf.E4M3), (8, "B", sf.FP16), (8, "C", sf.BF16)),
+        *((11, "C", sf.E4M3), (14, "C", sf.FP16), (24, "B", sf.BF16)),
+    ):
+        rounding, (a, b) = sf.stochastic(bits, variant), hard_operands(rng, inputs, 2, 22, 2)
+        for format in (sf.FP16, sf.BF16, sf.E5M2):
+            for left in (a.astype(np.float32), sf.round(a * 2.0 ** (format.emin // 2), inputs)):
+                check(sf.sequential(format, rounding), left, b.astype(left.dtype))
+            check(sf.sequential(format, rounding, products=format), left, b.astype(left.dtype))
+            if (bits, variant) in ((8, "A"), (14, "C")):
+                check(sf.pairwise(format, rounding), a.astype(np.float32), b)
+                check(sf.kahan(format, rounding), left, b)
+
+
+def test_no_draw_turns_a_nan_or_an_infinity_into_a_number():
+    specials = np.array([0xFFFFFFFF, 0x7FFFFFFF, 0x7F800000, 0xFF800000], np.uint32).view(np.float32)
+    for bits, special, format in itertools.product((8, 32), specials, (sf.FP16, sf.BF16, sf.E4M3)):
+        a = np.ones((1, 64), np.float32)
+        a[0, 5] = special
+        want = np.nan if np.isnan(special) or not format.has_infinity else special
+        for make in (sf.sequential, partial(sf.sequential, products=format), sf.pairwise):
+            accumulate = make(format, rounding=sf.stochastic(bits))
+            got = sf.matmul(a, np.ones((64, 40), np.float32), accumulate=accumulate, stream=sf.BitStream(1))
+            assert_bits(got, np.broadcast_to(want, got.shape))
+
+
+FORMATS = [sf.FP16, sf.BF16, sf.E4M3, sf.E5M2, sf.E4M3FNUZ, sf.Format(8, 15), sf.Format(4, 6, bias=-20)]
+
+
+def test_sums_at_the_ends_of_the_range_follow_the_definition(rng):
+    modes = [MODES[sf.kahan][place] for place in (0, 1, -1)]
+    for place, (format, rounding, end) in enumerate(product(FORMATS, modes, ("large", "small"))):
+        exponent = (format.emin - format.mantissa_bits if end == "small" else format.emax) // 2
+        inputs = (sf.FP32, sf.BF16)[place % 4 // 2]
+        scaled = (np.ldexp(x, exponent) for x in hard_operands(rng, inputs, 2, 20, 2))
+        a, b = (sf.round(x, inputs, sf.nearest_even.saturating()) for x in scaled)
+        for products in (None, format, sf.FP16):
+            check(sf.sequential(format, rounding=rounding, products=products), a, b)
+
+
+def test_terms_below_half_the_smallest_number_add_up_to_zero():
+    assert sf.sum(np.full(8, 2.0**-26), accumulate=sf.FP16) == 0
+
+
+def test_products_below_half_the_smallest_number_of_their_format_are_zero():
+    assert sf.dot([2.0**-47], [0.3125], accumulate=sf.sequential(sf.Format(9, 10), products=sf.FP16)) == 0
+
+
+def test_infinite_products_clamp_where_the_largest_number_is_no_float32():
+    format = sf.Format(8, 8, special="finite")
+    accumulate = sf.sequential(format, products=sf.FP16)
+    assert sf.dot([2.0**20, -(2.0**20)], [1.0, 1.0], accumulate=accumulate) == -format.max
 
 
 @pytest.mark.parametrize(
-    "bits, variant, inputs",
-    [*((1, "B", sf.FP16), (4, "A", sf.BF16), (8, "A", sf.E4M3), (8, "B", sf.FP16), (8, "C", sf.BF16)),
-     *((11, "C", sf.E4M3), (14, "C", sf.FP16), (24, "B", sf.BF16))],
-    ids=str,
-)  # fmt: skip
-def test_draws_of_any_length_follow_the_definition(inputs, bits, variant, rng):
-    rounding = sf.stochastic(bits, variant)
-    a, b = hard_operands(rng, inputs, 2, 22, 2)
-    for format in (sf.FP16, sf.BF16, sf.E5M2):
-        for left in (a.astype(np.float32), sf.round(a * 2.0 ** (format.emin // 2), inputs)):
-            check(sf.sequential(format, rounding), left, b.astype(left.dtype))
-        check(sf.sequential(format, rounding, products=format), left, b.astype(left.dtype))
-        if (bits, variant) in ((8, "A"), (14, "C")):
-            check(sf.pairwise(format, rounding), a.astype(np.float32), b)
-            check(sf.kahan(format, rounding), left, b)
-
-
-@pytest.mark.parametrize("bits", [8, 32])
-def test_no_draw_turns_a_nan_or_an_infinity_into_a_number(bits):
-    a = np.ones((1, 64), np.float32)
-    for special in np.array([0xFFFFFFFF, 0x7FFFFFFF, 0x7F800000, 0xFF800000], np.uint32).view(np.float32):
-        a[0, 5] = special
-        for format in (sf.FP16, sf.BF16, sf.E4M3):
-            for make in (sf.sequential, partial(sf.sequential, products=format), sf.pairwise):
-                accumulate = make(format, rounding=sf.stochastic(bits))
-                got = sf.matmul(a, np.ones((64, 40), np.float32), accumulate=accumulate, stream=sf.BitStream(1))
-                want = np.nan if np.isnan(special) or not format.has_infinity else special
-                assert_bits(got, np.broadcast_to(want, got.shape))
+    "format", [sf.Format(8, 1, bias=26), sf.Format(8, 7, bias=226), sf.Format(5, 4, bias=160)], ids=str
+)
+def test_sums_that_a_bias_takes_beyond_float32_are_those_of_the_format(format):
+    # Operands are float32 numbers; their products, the sums and what they start from are not.
+    far = 2.0 ** (80 if format.emax > 160 else -80)
+    orders = [order(format, rounding=mode) for order in MODES for mode in MODES[order]]
+    orders += [sf.sequential(format, rounding=mode, products=format) for mode in MODES[sf.kahan]]
+    orders += [sf.blocked(2, steps, steps) for steps in orders[:3]]
+    for accumulate, dtype in product(orders, (np.float64, np.float32)):
+        x = np.full((8, 1), far, dtype)
+        squares = sf.matmul(x, x.T, accumulate=accumulate, stream=sf.BitStream(3))
+        assert_bits(squares, np.full((8, 8), far * far))
+        if accumulate.takes_initial:
+            start = sf.matmul(0 * x, 0 * x.T, accumulate=accumulate, initial=far * far, stream=sf.BitStream(3))
+            assert_bits(start, np.full((8, 8), far * far))

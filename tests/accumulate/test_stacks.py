@@ -1,9 +1,9 @@
 """Products of stacks of matrices: the leading axes of operands."""
 
 from importlib import import_module
+from itertools import product
 
 import numpy as np
-import pytest
 
 import simfloat as sf
 from simfloat.sums import tiles
@@ -39,41 +39,33 @@ def numbers(shape, seed=0):
     return sf.round(values, sf.E2M3)
 
 
-@pytest.mark.parametrize("shapes", SHAPES, ids=str)
-@pytest.mark.parametrize("accumulate", DETERMINISTIC, ids=str)
-def test_the_product_of_stacks_is_the_stack_of_products(accumulate, shapes):
-    a, b = (numbers(shape, seed) for seed, shape in enumerate(shapes))
-    stack = sf.matmul(a, b, accumulate=accumulate)
-    assert stack.shape == np.matmul(a, b).shape
-    leading = stack.shape[:-2]
-    a, b = np.broadcast_to(a, (*leading, *a.shape[-2:])), np.broadcast_to(b, (*leading, *b.shape[-2:]))
-    for place in np.ndindex(*leading):
-        assert_bits(stack[place], sf.matmul(a[place], b[place], accumulate=accumulate))
+def test_the_product_of_stacks_is_the_stack_of_products():
+    for accumulate, shapes in product(DETERMINISTIC, SHAPES):
+        a, b = (numbers(shape, seed) for seed, shape in enumerate(shapes))
+        stack = sf.matmul(a, b, accumulate=accumulate)
+        assert stack.shape == np.matmul(a, b).shape
+        leading = stack.shape[:-2]
+        a, b = np.broadcast_to(a, (*leading, *a.shape[-2:])), np.broadcast_to(b, (*leading, *b.shape[-2:]))
+        for place in np.ndindex(*leading):
+            assert_bits(stack[place], sf.matmul(a[place], b[place], accumulate=accumulate))
 
 
-@pytest.mark.parametrize("accumulate", DRAWING, ids=str)
-@pytest.mark.parametrize("shape", [(3, 5, 9, 20), (2, 70, 6, 3)], ids=str)
-def test_a_draw_belongs_to_its_element_of_the_whole_result(accumulate, shape):
+def test_a_draw_belongs_to_its_element_of_the_whole_result():
     """The rows of a stack times one matrix are numbered as those of one tall matrix."""
-    count, m, k, n = shape
-    a, b = numbers((count, m, k)), numbers((k, n), 1)
-    stack = sf.matmul(a, np.stack([b] * count), accumulate=accumulate, stream=sf.BitStream(4))
-    tall = sf.matmul(a.reshape(-1, k), b, accumulate=accumulate, stream=sf.BitStream(4))
-    assert_bits(stack.reshape(-1, n), tall)
+    for accumulate, (count, m, k, n) in product(DRAWING, ((3, 5, 9, 20), (2, 70, 6, 3))):
+        a, b = numbers((count, m, k)), numbers((k, n), 1)
+        stack = sf.matmul(a, np.stack([b] * count), accumulate=accumulate, stream=sf.BitStream(4))
+        tall = sf.matmul(a.reshape(-1, k), b, accumulate=accumulate, stream=sf.BitStream(4))
+        assert_bits(stack.reshape(-1, n), tall)
 
 
-@pytest.mark.parametrize(
-    "accumulate",
-    [sf.FP32, sf.blocked(4, sf.FP16, sf.FP32), sf.sequential(sf.FP16, RANDOM), sf.tensor_core("hopper", sf.FP16),
-     sf.fused(7, 20, sf.BF16, rounding=sf.stochastic())],
-    ids=str,
-)  # fmt: skip
-def test_no_result_of_a_stack_depends_on_the_number_of_threads(accumulate):
+def test_no_result_of_a_stack_depends_on_the_number_of_threads():
     a, b = numbers((300, 20, 24)), numbers((300, 24, 33), 1)
-    results = []
-    for _ in with_threads(1, 3):
-        results.append(sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(0)))
-    assert_bits(*results)
+    for accumulate in (
+        *(sf.FP32, sf.blocked(4, sf.FP16, sf.FP32), sf.sequential(sf.FP16, RANDOM), sf.tensor_core("hopper", sf.FP16)),
+        sf.fused(7, 20, sf.BF16, rounding=sf.stochastic()),
+    ):
+        assert_bits(*(sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(0)) for _ in with_threads(1, 3)))
 
 
 def test_a_long_blocked_sum_is_summed_a_few_rows_at_a_time(monkeypatch):

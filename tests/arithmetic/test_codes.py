@@ -1,4 +1,4 @@
-"""Codes: every code of every small format, and values without a code."""
+"""Codes: every code of every small format, as integers and as hexadecimal text, and values without a code."""
 
 import numpy as np
 import pytest
@@ -8,20 +8,8 @@ from simfloat.arithmetic.codes import _decode, are_surely_numbers
 from tests.bits import FORMATS, assert_bits
 from tests.checks import assert_refused
 
-
-@pytest.mark.parametrize("format", [f for f in FORMATS if f.bits <= 16], ids=str)
-def test_codes_round_trip(format):
-    codes = np.arange(2**format.bits)
-    values = sf.decode(codes, format)
-    back = sf.encode(values, format)
-    plain = ~np.isnan(values) & ~(values == 0)
-    if not format.subnormals and format.has_zero:
-        plain &= np.abs(values) >= format.smallest_normal
-    assert (back[plain] == codes[plain]).all()
-    assert (back[np.isnan(values)] == (format.nan_code or 0)).all()
-    assert np.unique(values[np.isfinite(values)]).size == format.values().size
-    assert back.dtype == (np.uint8 if format.bits <= 8 else np.uint16)
-
+#: Formats whose codes have at most 16 bits.
+SHORT = [f for f in FORMATS if f.bits <= 16]
 
 #: Formats whose numbers are decoded by arithmetic: their codes have more than 16 bits.
 LONG = [sf.FP32, sf.TF32, sf.FP64, sf.Format(8, 15), sf.Format(5, 14), sf.Format(11, 40), sf.Format(6, 9, bias=-900)]
@@ -29,87 +17,85 @@ LONG += [sf.Format(6, 14, subnormals=False), sf.Format(5, 14, signed=False), sf.
 LONG += [sf.Format(4, 20, special=special) for special in ("fn", "fnuz", "finite", "p3109")]
 
 
-@pytest.mark.parametrize("format", LONG, ids=repr)
-def test_long_codes_are_decoded_as_by_whole_arrays_and_encoded_from_either_type(format, rng):
-    codes = rng.integers(0, (1 << format.bits) - 1, 3000, np.uint64, endpoint=True)
-    places = [0, 1, 1 << format.mantissa_bits, format.max_code, 1 << (format.bits - 1), (1 << format.bits) - 1]
-    ends = [place + step for place in places for step in (-1, 0, 1) if 0 <= place + step < 1 << format.bits]
-    codes = np.concatenate([codes, codes[:1000] >> 3, np.array(ends, np.uint64)])
-    numbers = sf.decode(codes, format)
-    assert_bits(numbers, _decode(codes, format))
-    known = numbers[~np.isnan(numbers)] if not format.has_nan else numbers
-    assert (sf.encode(known, format) == sf.encode(known.astype(np.float64), format)).all()
-    if format.bits < 63:
-        assert_bits(sf.decode(codes.astype(np.int64), format), numbers)
+def test_codes_round_trip():
+    for format in SHORT:
+        codes = np.arange(2**format.bits)
+        values = sf.decode(codes, format)
+        back = sf.encode(values, format)
+        plain = ~np.isnan(values) & ~(values == 0)
+        if not format.subnormals and format.has_zero:
+            plain &= np.abs(values) >= format.smallest_normal
+        assert (back[plain] == codes[plain]).all()
+        assert (back[np.isnan(values)] == (format.nan_code or 0)).all()
+        assert np.unique(values[np.isfinite(values)]).size == format.values().size
+        assert back.dtype == (np.uint8 if format.bits <= 8 else np.uint16)
 
 
-@pytest.mark.parametrize(
-    "format", [sf.BF16, sf.E4M3, sf.E2M1, sf.Format(5, 14), sf.Format(5, 2, signed=False)], ids=str
-)
-def test_float32_is_refused_as_float64_is(format, rng):
-    words = rng.integers(0, 2**32, 200, dtype=np.uint32).view(np.float32)
-    for x in [*words, np.inf, -np.inf, np.nan, -0.0, -1.0, format.smallest_subnormal / 2]:
-        assert encoded(np.float32(x), format) == encoded(np.float64(x), format)
+def test_long_codes_are_decoded_as_by_whole_arrays_and_encoded_from_either_type(rng):
+    for format in LONG:
+        codes = rng.integers(0, (1 << format.bits) - 1, 3000, np.uint64, endpoint=True)
+        places = [0, 1, 1 << format.mantissa_bits, format.max_code, 1 << (format.bits - 1), (1 << format.bits) - 1]
+        ends = [place + step for place in places for step in (-1, 0, 1) if 0 <= place + step < 1 << format.bits]
+        codes = np.concatenate([codes, codes[:1000] >> 3, np.array(ends, np.uint64)])
+        numbers = sf.decode(codes, format)
+        assert_bits(numbers, _decode(codes, format))
+        known = numbers[~np.isnan(numbers)] if not format.has_nan else numbers
+        assert (sf.encode(known, format) == sf.encode(known.astype(np.float64), format)).all()
+        if format.bits < 63:
+            assert_bits(sf.decode(codes.astype(np.int64), format), numbers)
 
 
-def encoded(x, format):
+def answer(x, format):
+    """The codes, or the sentence that says why there are none."""
     try:
-        return int(sf.encode(x, format))
-    except ValueError as refusal:
-        return str(refusal)
+        return sf.encode(x, format).tolist()
+    except ValueError as error:
+        return str(error)
 
 
-@pytest.mark.parametrize(
-    "name", "bfloat16 float8_e5m2 float8_e4m3fn float8_e3m4 float8_e4m3 float8_e5m2fnuz float8_e4m3fnuz"
-    " float8_e4m3b11fnuz float8_e8m0fnu float6_e3m2fn float6_e2m3fn float4_e2m1fn float16".split()
-)  # fmt: skip
-def test_decode_agrees_with_ml_dtypes_and_numpy(name, ml_dtypes):
-    dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
+def test_float32_is_refused_as_float64_is(rng):
+    for format in (sf.BF16, sf.E4M3, sf.E2M1, sf.Format(5, 14), sf.Format(5, 2, signed=False)):
+        words = rng.integers(0, 2**32, 200, dtype=np.uint32).view(np.float32)
+        for x in [*words, np.inf, -np.inf, np.nan, -0.0, -1.0, format.smallest_subnormal / 2]:
+            assert answer(np.float32(x), format) == answer(np.float64(x), format)
+
+
+def test_decode_agrees_with_ml_dtypes_and_numpy(ml_dtypes):
     formats = {
         **{"bfloat16": sf.BF16, "float8_e5m2": sf.E5M2, "float8_e4m3fn": sf.E4M3, "float8_e3m4": sf.E3M4},
         **{"float8_e4m3": sf.E4M3_IEEE, "float8_e5m2fnuz": sf.E5M2FNUZ, "float8_e4m3fnuz": sf.E4M3FNUZ},
         **{"float8_e4m3b11fnuz": sf.E4M3B11FNUZ, "float8_e8m0fnu": sf.E8M0, "float6_e3m2fn": sf.E3M2},
         **{"float6_e2m3fn": sf.E2M3, "float4_e2m1fn": sf.E2M1, "float16": sf.FP16},
     }
-    format = formats[name]
-    codes = np.arange(2**format.bits, dtype=np.uint16 if format.bits == 16 else np.uint8)
-    assert_bits(sf.decode(codes, format), codes.view(dtype).astype(np.float32))
+    for name, format in formats.items():
+        codes = np.arange(2**format.bits, dtype=np.uint16 if format.bits == 16 else np.uint8)
+        theirs = codes.view(np.dtype(getattr(ml_dtypes, name, None) or name)).astype(np.float32)
+        assert_bits(sf.decode(codes, format), theirs, of=name)
 
 
-@pytest.mark.parametrize("format, view", [(sf.FP32, np.uint32), (sf.FP64, np.uint64)])
-def test_wide_formats_are_the_carriers_own_bits(format, view, rng):
-    codes = rng.integers(0, 2**format.bits, 5000, dtype=view)
-    values = codes.view(f"f{format.bits // 8}")
-    decoded = sf.decode(codes, format)
-    assert_bits(decoded, values)
-    assert (sf.encode(values, format)[~np.isnan(values)] == codes[~np.isnan(values)]).all()
+def test_wide_formats_are_the_carriers_own_bits(rng):
+    for format, view in ((sf.FP32, np.uint32), (sf.FP64, np.uint64)):
+        codes = rng.integers(0, 2**format.bits, 5000, dtype=view)
+        values = codes.view(f"f{format.bits // 8}")
+        assert_bits(sf.decode(codes, format), values)
+        assert (sf.encode(values, format)[~np.isnan(values)] == codes[~np.isnan(values)]).all()
 
 
 def test_particular_codes():
-    assert [hex(int(sf.encode(1.0, f))) for f in (sf.FP16, sf.BF16, sf.FP32, sf.E4M3, sf.E5M2)] == [
-        "0x3c00", "0x3f80", "0x3f800000", "0x38", "0x3c",
-    ]  # fmt: skip
-    assert (int(sf.encode(1.0, sf.E4M3FNUZ)), int(sf.encode(1.0, sf.E5M2FNUZ))) == (0x40, 0x40)
-    assert sf.encode(-0.0, sf.FP16) == 0x8000 and sf.encode(-0.0, sf.E4M3FNUZ) == 0
-    assert sf.encode(-np.nan, sf.FP16) == 0x7E00 and sf.encode(np.nan, sf.E5M2) == 0x7E
+    for x, format, code in (
+        *((1.0, sf.FP16, 0x3C00), (1.0, sf.BF16, 0x3F80), (1.0, sf.FP32, 0x3F800000), (1.0, sf.E4M3, 0x38)),
+        *((1.0, sf.E5M2, 0x3C), (1.0, sf.E4M3FNUZ, 0x40), (1.0, sf.E5M2FNUZ, 0x40), (1.0, sf.TF32, 0x1FC00)),
+        *((-0.0, sf.FP16, 0x8000), (-0.0, sf.E4M3FNUZ, 0), (-np.nan, sf.FP16, 0x7E00), (np.nan, sf.E5M2, 0x7E)),
+        *((-np.inf, sf.p3109(8, 3), 0xFF), (1.0, sf.FP64, 0x3FF0000000000000)),
+    ):
+        assert int(sf.encode(x, format)) == code, format
+        if x == 1.0:  # one code gives one number in an array of its shape
+            for codes, shape in ((code, ()), (np.uint64(code), ()), ([[code]], (1, 1))):
+                assert sf.decode(codes, format).shape == shape and sf.decode(codes, format) == 1.0
     payloads = sf.decode([0x7E00, 0x7C01, 0x7FFF, 0xFE00, 0xFC01], sf.FP16)
     assert np.isnan(payloads).all() and set(sf.encode(payloads, sf.FP16).tolist()) == {0x7E00}
-    assert sf.encode(-np.inf, sf.p3109(8, 3)) == 0xFF
-    assert sf.encode(1.0, sf.TF32) == 0x1FC00 and sf.encode(1.0, sf.TF32).dtype == np.uint32
-    assert sf.encode([[1.0, 2.0]], "bf16").shape == (1, 2)
-
-
-@pytest.mark.parametrize("format", [sf.E4M3, sf.FP16, sf.TF32, sf.FP32, sf.FP64], ids=str)
-def test_one_code_gives_one_number_in_an_array_of_its_shape(format):
-    code = int(sf.encode(1.0, format))
-    for codes, shape in ((code, ()), (np.uint64(code), ()), ([[code]], (1, 1))):
-        assert sf.decode(codes, format).shape == shape and sf.decode(codes, format) == 1.0
-
-
-def test_dtypes_of_decode():
-    assert sf.decode([1], sf.BF16).dtype == np.float32
-    assert sf.decode([1], sf.FP64).dtype == np.float64
-    assert sf.decode(np.uint8(0x38), sf.E4M3) == 1.0
+    assert sf.encode(1.0, sf.TF32).dtype == np.uint32 and sf.encode([[1.0, 2.0]], "bf16").shape == (1, 2)
+    assert (sf.decode([1], sf.BF16).dtype, sf.decode([1], sf.FP64).dtype) == (np.float32, np.float64)
 
 
 def test_bad_input_is_refused():
@@ -129,29 +115,21 @@ def test_bad_input_is_refused():
     )
 
 
-@pytest.mark.parametrize("special", ["fnuz", "p3109", "p3109_finite"])
-def test_flushed_codes_decode_to_the_only_zero_of_a_format(special):
-    format = sf.Format(3, 2, special=special, subnormals=False)
+def test_flushed_codes_decode_to_the_only_zero_of_a_format():
     codes = np.array([0x00, 0x01, 0x03, 0x21, 0x23])
-    assert_bits(sf.decode(codes, format), np.zeros(5, np.float32))
+    for special in ("fnuz", "p3109", "p3109_finite"):
+        assert_bits(sf.decode(codes, sf.Format(3, 2, special=special, subnormals=False)), np.zeros(5, np.float32))
 
 
-def answer(x, format):
-    """The codes, or the sentence that says why there are none."""
-    try:
-        return sf.encode(x, format).tolist()
-    except ValueError as error:
-        return str(error)
-
-
-@pytest.mark.parametrize("format", [f for f in FORMATS if f.bits <= 16], ids=str)
-def test_the_loop_gives_the_codes_of_the_array_operations(format, monkeypatch):
-    numbers = sf.decode(np.arange(2**format.bits), format)
+def test_the_loop_gives_the_codes_of_the_array_operations(monkeypatch):
     specials = ([0.0], [-0.0], [np.nan], [-np.nan], [np.inf], [-np.inf], [1.0, 0.1], [2.0**-1074], [2.0**1023], [])
-    cases = [numbers, numbers.astype(np.float64), -np.abs(numbers), numbers * 0.75, numbers[::-3], *specials]
-    at_once = [answer(x, format) for x in cases]
-    monkeypatch.setattr("simfloat.arithmetic.codes._codes_by_loop", lambda x, format: None)
-    assert at_once == [answer(x, format) for x in cases]
+    for format in SHORT:
+        numbers = sf.decode(np.arange(2**format.bits), format)
+        cases = [numbers, numbers.astype(np.float64), -np.abs(numbers), numbers * 0.75, numbers[::-3], *specials]
+        at_once = [answer(x, format) for x in cases]
+        with monkeypatch.context() as patch:
+            patch.setattr("simfloat.arithmetic.codes._codes_by_loop", lambda x, format: None)
+            assert at_once == [answer(x, format) for x in cases]
 
 
 @pytest.mark.parametrize(
@@ -220,3 +198,43 @@ def test_one_pass_finds_if_all_values_are_numbers_of_a_format(carrier):
             assert are_surely_numbers(many, format)
             many[-7] = format.smallest_subnormal / 2
             assert not are_surely_numbers(many, format)
+
+
+def test_texts_round_trip():
+    for format in [f for f in FORMATS if f.bits <= 16]:
+        values = sf.decode(np.arange(2**format.bits), format)
+        if not format.subnormals and format.has_zero:
+            values = values[(values == 0) | ~(np.abs(values) < format.smallest_normal)]
+        texts = sf.to_hex(values, format)
+        assert {len(text) for text in texts.tolist()} == {-(-format.bits // 4)}
+        assert [int(text, 16) for text in texts] == sf.encode(values, format).tolist()
+        assert_bits(sf.decode(texts, format), sf.decode(sf.encode(values, format), format))
+
+
+def test_one_number_is_a_str_and_an_array_an_array_of_them():
+    assert sf.to_hex(1.0, sf.FP16) == "3c00" and type(sf.to_hex(np.float32(1), "fp16")) is str
+    assert [sf.to_hex(1.0, f) for f in (sf.BF16, sf.TF32, sf.FP32, sf.E2M1)] == ["3f80", "1fc00", "3f800000", "2"]
+    assert sf.to_hex([[1.0, -0.0], [np.nan, np.inf]], sf.FP16).tolist() == [["3c00", "8000"], ["7e00", "7c00"]]
+    assert sf.to_hex(np.zeros((0, 2)), sf.FP16).shape == (0, 2)
+    assert sf.to_hex(-np.pi, sf.FP64) == "c00921fb54442d18"
+
+
+def test_hexadecimal_text_is_decoded_with_or_without_a_prefix_in_any_case():
+    for text in ("3c00", "3C00", "0x3c00", "0X3C00", "3c_00", "0x_3C00", "0003c00"):
+        assert sf.decode(text, sf.FP16) == 1.0 and sf.decode(text, sf.FP16).shape == ()
+    assert sf.decode([["0x38", "7E"], ["0", "80"]], sf.E4M3).tolist() == [[1.0, 448.0], [0.0, -0.0]]
+    assert sf.decode("c00921fb54442d18", sf.FP64) == -np.pi
+    assert sf.decode(np.array(["38"], np.dtypes.StringDType()), sf.E4M3) == 1.0
+
+
+def test_an_invalid_hexadecimal_text_is_refused():
+    texts = ["", "3cx0", "-1", "0x", "3c00 ", "3c__00", "_3c", "1.5", "16'h3c00", "３c00"]
+    words = "A code of FP16 is hexadecimal digits such as '0001' or '0x0001', got "
+    assert_refused(
+        *((lambda text=text: sf.decode(text, sf.FP16), words) for text in texts),
+        (lambda: sf.decode(["3c00", "13c00"], sf.FP16),
+         "Code '13c00' is not one of FP16, whose codes have 16 bits"),
+        (lambda: sf.decode("10", sf.E2M1), "Code '10' is not one of E2M1"),
+        (lambda: sf.decode(["3c", 16], sf.E5M2), "hexadecimal digits such as '01' or '0x01', got 16"),
+        (lambda: sf.to_hex([1.0, 0.1], sf.FP16), "0.1 at index 1 is not a number of FP16; round"),
+    )  # fmt: skip

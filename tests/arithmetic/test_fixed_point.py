@@ -10,6 +10,7 @@ import pytest
 import simfloat as sf
 from tests.accumulate.definition import MODES, check
 from tests.bits import DETERMINISTIC, assert_bits
+from tests.checks import assert_refused
 
 KINDS = ({}, {"symmetric": False}, {"signed": False})
 FORMATS = [
@@ -49,57 +50,79 @@ def hard(format):
     return np.concatenate([quarters, [-0.0, 5e-324, -5e-324, 1e300, -1e300, np.inf, -np.inf]])
 
 
-@pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_codes_are_twos_complement_and_every_number_has_one(format):
-    lowest, highest = integers_of(format)
-    units = np.arange(lowest, highest + 1)
-    numbers = units * 2.0**-format.fraction_bits
-    assert format.values().tolist() == numbers.tolist() and (format.min, format.max) == (numbers[0], numbers[-1])
-    for carrier in (np.float32, np.float64):
-        assert (sf.encode(numbers.astype(carrier), format) == units % 2**format.bits).all()
-    assert_bits(sf.decode(units % 2**format.bits, format), numbers.astype(np.float32))
-    texts = [f"{code:0{-(-format.bits // 4)}x}" for code in (units % 2**format.bits).tolist()]
-    assert sf.to_hex(numbers, format).tolist() == texts and sf.encode(-0.0, format) == 0
-    assert_bits(sf.decode(texts, format), numbers.astype(np.float32))
-    for outside in (numbers[0] - format.eps, numbers[-1] + format.eps, format.eps / 2, np.nan, np.inf):
-        with pytest.raises(ValueError, match="is not a number of"):
-            sf.encode(outside, format)
+def test_codes_are_twos_complement_and_every_number_has_one():
+    for format in FORMATS:
+        lowest, highest = integers_of(format)
+        units = np.arange(lowest, highest + 1)
+        numbers, codes = units * 2.0**-format.fraction_bits, units % 2**format.bits
+        assert format.values().tolist() == numbers.tolist() and (format.min, format.max) == (numbers[0], numbers[-1])
+        for carrier in (np.float32, np.float64):
+            assert (sf.encode(numbers.astype(carrier), format) == codes).all()
+        assert_bits(sf.decode(codes, format), numbers.astype(np.float32))
+        texts = [f"{code:0{-(-format.bits // 4)}x}" for code in codes.tolist()]
+        assert sf.to_hex(numbers, format).tolist() == texts and sf.encode(-0.0, format) == 0
+        assert_bits(sf.decode(texts, format), numbers.astype(np.float32))
+        for outside in (numbers[0] - format.eps, numbers[-1] + format.eps, format.eps / 2, np.nan, np.inf):
+            with pytest.raises(ValueError, match="is not a number of"):
+                sf.encode(outside, format)
 
 
-@pytest.mark.parametrize(
-    "format", [sf.fixed(20, 3), sf.fixed(32, symmetric=False), sf.fixed(40, signed=False)], ids=str
-)
-def test_long_codes_are_twos_complement(format, rng):
-    lowest, highest = integers_of(format)
-    units = np.concatenate([rng.integers(lowest, highest, 1000), [lowest, lowest + 1, 0, -1 % (highest + 1), highest]])
-    numbers = units * 2.0**-format.fraction_bits
-    assert (sf.encode(numbers, format) == units % 2**format.bits).all()
-    assert (sf.decode(units % 2**format.bits, format) == numbers).all()
-    single = numbers[numbers == numbers.astype(np.float32)]
-    assert (sf.encode(single.astype(np.float32), format) == sf.encode(single, format)).all()
+def test_the_spacing_is_the_same_everywhere():
+    for format in FORMATS:
+        unit, facts = 2.0**-format.fraction_bits, sf.finfo(format)
+        assert format.eps == format.smallest_normal == format.smallest_subnormal == facts.eps == facts.tiny == unit
+        assert format.unit_roundoff == unit / 2 and facts.machep == facts.negep == -format.fraction_bits
+        assert sf.ulp([0.0, unit, format.max, -1e9, 0.3 * unit], format).tolist() == [unit] * 5
+        values = format.values().astype(np.float64)
+        assert (sf.nextafter(values, np.inf, format) == [*values[1:], values[-1]]).all()
+        assert (sf.nextafter(values, -np.inf, format) == [values[0], *values[:-1]]).all()
+
+
+def test_a_fixed_point_format_prints_the_call_that_creates_it():
+    for format in FORMATS:
+        assert eval(str(format), {"fixed": sf.fixed}) == eval(repr(format), {"Format": sf.Format}) == format
+        assert sf.as_format(str(format)) == sf.as_format(repr(format)) == format
+        renamed = eval(repr(format).replace(f"name={format.name!r}", "name='mine'"), {"Format": sf.Format})
+        assert renamed.name == "mine" and sf.as_format(str(renamed)) == format and hash(renamed) == hash(format)
+        unnamed = eval(repr(format).replace(f", name={format.name!r}", ""), {"Format": sf.Format})
+        assert str(unnamed) == str(format)
+        policy = sf.Policy(compute=format, accumulate=sf.FP32)
+        assert sf.Policy.from_toml(policy.to_toml()) == policy
+
+
+def test_long_codes_are_twos_complement(rng):
+    for format in (sf.fixed(20, 3), sf.fixed(32, symmetric=False), sf.fixed(40, signed=False)):
+        lowest, highest = integers_of(format)
+        ends = [lowest, lowest + 1, 0, -1 % (highest + 1), highest]
+        units = np.concatenate([rng.integers(lowest, highest, 1000), ends])
+        numbers = units * 2.0**-format.fraction_bits
+        assert (sf.encode(numbers, format) == units % 2**format.bits).all()
+        assert (sf.decode(units % 2**format.bits, format) == numbers).all()
+        single = numbers[numbers == numbers.astype(np.float32)]
+        assert (sf.encode(single.astype(np.float32), format) == sf.encode(single, format)).all()
 
 
 @pytest.mark.parametrize("mode", DETERMINISTIC, ids=str)
-@pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_roundings_flags_and_events_are_those_of_integers(format, mode):
-    lowest, highest = integers_of(format)
-    all_numbers, unit = hard(format), 2 ** Fraction(format.fraction_bits)
-    integers = {x: rounded(Fraction(x) * unit, mode) for x in all_numbers[np.isfinite(all_numbers)].tolist()}
-    for x in (all_numbers, all_numbers[:-4].astype(np.float32)):
-        finite = x[np.isfinite(x)]
-        units = [integers[one] for one in finite.tolist()]
-        numbers = np.clip(np.array(units, np.float64), lowest, highest) * 2.0**-format.fraction_bits
-        want = np.where(np.isnan(x) | (x < 0), format.min, format.max)
-        want[np.isfinite(x)] = numbers
-        recorder = sf.Recorder()
-        result, flags = sf.round(x, format, mode, flags=True)
-        assert_bits(result, want.astype(result.dtype), x)
-        assert_bits(sf.round(x, format, mode, observer=recorder), result, x)
-        beyond = np.array([not lowest <= unit <= highest for unit in units])
-        assert (flags[np.isfinite(x)] == (numbers != finite) * 1 + beyond * 4).all()
-        assert (flags[np.isinf(x)] == 5).all()
-        counts = recorder.counts()
-        assert counts["overflow"] == beyond.sum() and counts["underflow"] == counts["subnormal"] == 0
+def test_roundings_flags_and_events_are_those_of_integers(mode):
+    for format in FORMATS:
+        lowest, highest = integers_of(format)
+        all_numbers, unit = hard(format), 2 ** Fraction(format.fraction_bits)
+        integers = {x: rounded(Fraction(x) * unit, mode) for x in all_numbers[np.isfinite(all_numbers)].tolist()}
+        for x in (all_numbers, all_numbers[:-4].astype(np.float32)):
+            finite = x[np.isfinite(x)]
+            units = [integers[one] for one in finite.tolist()]
+            numbers = np.clip(np.array(units, np.float64), lowest, highest) * 2.0**-format.fraction_bits
+            want = np.where(np.isnan(x) | (x < 0), format.min, format.max)
+            want[np.isfinite(x)] = numbers
+            recorder = sf.Recorder()
+            result, flags = sf.round(x, format, mode, flags=True)
+            assert_bits(result, want.astype(result.dtype), x)
+            assert_bits(sf.round(x, format, mode, observer=recorder), result, x)
+            beyond = np.array([not lowest <= unit <= highest for unit in units])
+            assert (flags[np.isfinite(x)] == (numbers != finite) * 1 + beyond * 4).all()
+            assert (flags[np.isinf(x)] == 5).all()
+            counts = recorder.counts()
+            assert counts["overflow"] == beyond.sum() and counts["underflow"] == counts["subnormal"] == 0
 
 
 def test_a_draw_decides_between_neighbours_and_saturates():
@@ -132,60 +155,29 @@ def test_elements_of_mxint8_have_the_codes_of_the_specification():
         assert np.asarray(blocks.scales).tolist() == [2.0, 2.0]
 
 
-@pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_the_spacing_is_the_same_everywhere(format):
-    unit = 2.0**-format.fraction_bits
-    facts = sf.finfo(format)
-    assert format.eps == format.smallest_normal == format.smallest_subnormal == facts.eps == facts.tiny == unit
-    assert format.unit_roundoff == unit / 2 and facts.machep == facts.negep == -format.fraction_bits
-    assert sf.ulp([0.0, unit, format.max, -1e9, 0.3 * unit], format).tolist() == [unit] * 5
-    values = format.values().astype(np.float64)
-    assert (sf.nextafter(values, np.inf, format) == [*values[1:], values[-1]]).all()
-    assert (sf.nextafter(values, -np.inf, format) == [values[0], *values[:-1]]).all()
-
-
-@pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_a_fixed_point_format_prints_the_call_that_creates_it(format):
-    assert eval(str(format), {"fixed": sf.fixed}) == eval(repr(format), {"Format": sf.Format}) == format
-    assert sf.as_format(str(format)) == sf.as_format(repr(format)) == format
-    renamed = eval(repr(format).replace(f"name={format.name!r}", "name='mine'"), {"Format": sf.Format})
-    assert renamed.name == "mine" and sf.as_format(str(renamed)) == format and hash(renamed) == hash(format)
-    unnamed = eval(repr(format).replace(f", name={format.name!r}", ""), {"Format": sf.Format})
-    assert str(unnamed) == str(format)
-    policy = sf.Policy(compute=format, accumulate=sf.FP32)
-    assert sf.Policy.from_toml(policy.to_toml()) == policy
-
-
 def test_fixed_is_refused_where_float64_or_the_arguments_do_not_allow_it():
     assert sf.fixed(8, signed=False) == sf.fixed(8, signed=False, symmetric=False)
     assert sf.fixed(53, symmetric=False).min == -(2.0**52) and sf.fixed(53, signed=False).max == 2.0**53 - 1
-    for wrong in (
-        {"bits": 54, "signed": False},
-        {"bits": 54, "symmetric": False},
-        {"bits": 0, "signed": False},
-        {"bits": 8, "symmetric": 1},
-    ):
-        with pytest.raises(ValueError, match="bits|symmetric must be True or False"):
-            sf.fixed(**wrong)
-    for fields in (
-        {"exponent_bits": 2, "mantissa_bits": 5, "special": "fixed_symmetric"},
-        {"exponent_bits": 1, "mantissa_bits": 6, "special": "fixed"},
-        {"exponent_bits": 1, "mantissa_bits": 6, "special": "fixed_symmetric", "signed": False},
-        {"exponent_bits": 1, "mantissa_bits": 6, "special": "fixed_symmetric", "subnormals": False},
-    ):
-        with pytest.raises(ValueError, match=r"are created by simfloat.fixed\(bits"):
-            sf.Format(**fields)
-    for text in ("fixed()", "fixed(8, 1, 2)", "fixed(8, bits=1)", "fixed(8, signed=1)", "fixed(8.0)", "fixed(x)"):
-        with pytest.raises(ValueError, match="Fixed-point numbers are"):
-            sf.as_format(text)
+    by_fixed, texts = r"are created by simfloat.fixed\(bits", "Fixed-point numbers are"
+    calls = "fixed()", "fixed(8, 1, 2)", "fixed(8, bits=1)", "fixed(8, signed=1)", "fixed(8.0)", "fixed(x)"
+    assert_refused(
+        (lambda: sf.fixed(54, signed=False), "bits"),
+        (lambda: sf.fixed(54, symmetric=False), "bits"),
+        (lambda: sf.fixed(0, signed=False), "bits"),
+        (lambda: sf.fixed(8, symmetric=1), "symmetric must be True or False"),
+        (lambda: sf.Format(2, 5, special="fixed_symmetric"), by_fixed),
+        (lambda: sf.Format(1, 6, special="fixed"), by_fixed),
+        (lambda: sf.Format(1, 6, special="fixed_symmetric", signed=False), by_fixed),
+        (lambda: sf.Format(1, 6, special="fixed_symmetric", subnormals=False), by_fixed),
+        *((lambda text=text: sf.as_format(text), texts) for text in calls),
+    )
 
 
-@pytest.mark.parametrize("format", [sf.fixed(8), sf.fixed(8, 3, symmetric=False), sf.fixed(9, signed=False)], ids=str)
-def test_sums_in_fixed_point_follow_the_definition(format, rng):
+def test_sums_in_fixed_point_follow_the_definition(rng):
     inputs = sf.fixed(8, 3, symmetric=False)
-    a = sf.round(rng.uniform(-20, 20, (2, 9)), inputs)
-    b = sf.round(rng.uniform(-20, 20, (9, 2)), inputs)
-    for mode in DETERMINISTIC:
+    a, b = (sf.round(rng.uniform(-20, 20, shape), inputs) for shape in ((2, 9), (9, 2)))
+    formats = sf.fixed(8), sf.fixed(8, 3, symmetric=False), sf.fixed(9, signed=False)
+    for format, mode in itertools.product(formats, DETERMINISTIC):
         orders = [sf.sequential(format, rounding=mode), sf.fused(4, 20, format, rounding=mode)]
         orders += [sf.pairwise(format, rounding=mode)] * (mode in MODES[sf.pairwise])
         for order in [*orders, sf.sequential(sf.FP32, rounding=mode, products=format)]:

@@ -19,8 +19,12 @@ from tests import mpfr  # noqa: E402
 FAR = gmpy2.mpfr("0x1p-1200", 53)
 
 
+#: Operands, with their number, of functions whose results become small: those of gelu lie on its expansions, too.
+UNDERFLOWING = {"exp": (-745.2, 709.7, 800), "gelu": (-39.0, 11.0, 800)}
+
+
 def numbers(name, rng, count=600):
-    """Operands over float64's whole range, around 1, and around multiples of pi / 2."""
+    """Operands over float64's whole range, around 1, around multiples of pi / 2, and down to the smallest results."""
     count //= 6 if name in mpfr.LONG else 1
     x = [
         rng.standard_normal(count) * 2.0 ** rng.integers(-40, 9, count),
@@ -28,8 +32,13 @@ def numbers(name, rng, count=600):
         rng.uniform(-8, 8, count // 2),
         1 + rng.standard_normal(count) * 2.0 ** rng.integers(-52, -2, count),
         rng.integers(1, 2**50, count) * (np.pi / 2),
+        rng.uniform(*UNDERFLOWING.get(name, (-1, 1, 9))),
+        np.arange(1, 99) * (np.pi / 2),
+        np.array([6381956970095103.0 * 2.0**797, *(n * 2.0**-1074 for n in (1, 3, 5, -1, -3, -5))]),
     ]
-    x = np.concatenate([np.concatenate(x), np.arange(1, 99) * (np.pi / 2), [6381956970095103.0 * 2.0**797]])
+    if name == "gelu":
+        x.append(np.arange(-39 * 128 + 1, 11 * 128, 3) / 128 + rng.choice([2.0**-9, 2.0**-8], 2133))
+    x = np.concatenate(x)
     return np.abs(x) if UNARY_FUNCTIONS[name].positive else x
 
 
@@ -83,43 +92,55 @@ def test_pairs_are_right_to_74_bits(name, rng):
             assert abs((high + low) * gmpy2.exp2(exponent) - want) <= abs(want) * gmpy2.mpfr(2) ** -74, x.hex()
 
 
+def assert_mpfrs(function, oracle, *operands, formats=(sf.FP32,)):
+    """Compare results in FP64, and in these formats in every mode."""
+    assert_bits(function(*operands, sf.FP64), mpfr.nearest(oracle, *operands), *operands)
+    exact = mpfr.to_odd(oracle, *operands)
+    for format, mode in itertools.product(formats, DETERMINISTIC):
+        assert_bits(function(*operands, format, mode), sf.round(exact, format, mode), *operands)
+
+
 @pytest.mark.parametrize("name", mpfr.UNARY)
 def test_fp64_and_fp32_results_of_any_operand_equal_those_of_mpfr(name, rng):
-    x = numbers(name, rng)
-    assert_bits(getattr(sf, name)(x, sf.FP64), mpfr.nearest(mpfr.UNARY[name], x), x)
-    exact = mpfr.to_odd(mpfr.UNARY[name], x)
-    for mode in DETERMINISTIC:
-        assert_bits(getattr(sf, name)(x, sf.FP32, mode), sf.round(exact, sf.FP32, mode), x)
+    assert_mpfrs(getattr(sf, name), mpfr.UNARY[name], numbers(name, rng))
 
 
-@pytest.mark.parametrize("name", ["reciprocal", "rsqrt"])
-def test_algebraic_functions_are_right_where_the_result_is_close_to_a_midpoint(name, rng):
-    # The root of 4 - k ulps lies near 1/2 (1 + k 2^-54), the reciprocal of 1 + k ulps near 1 - k ulps.
-    k = np.arange(-2000, 2000)
-    x = np.concatenate([4 + k * 2.0**-51, 1 + k * 2.0**-52, 2 + k * 2.0**-51, 1 / rng.integers(1, 2**26, 4000) ** 2.0])
-    exact = mpfr.to_odd(mpfr.UNARY[name], x)
-    assert_bits(getattr(sf, name)(x, sf.FP64), mpfr.nearest(mpfr.UNARY[name], x), x)
-    for mode in DETERMINISTIC:
-        for scale in (1.0, 2.0**-800, 2.0**900):
-            shift = 1 / scale if name == "reciprocal" else scale**-0.5
-            got = getattr(sf, name)(x * scale, sf.Format(11, 49), mode)
-            assert_bits(got, sf.round(exact * shift, sf.Format(11, 49), mode), x)
-
-
-def test_lengths_of_any_coordinates_are_right_in_every_mode(rng):
+def test_lengths_angles_and_powers_of_any_operands_equal_those_of_mpfr(rng):
     # Triples with a hypotenuse of 54 bits, which is a tie of FP64, and squares that cancel, underflow and overflow.
     ties = rng.integers(2**50, 2**51, 500) | 1
     a, b = rng.standard_normal((2, 2000)) * 2.0 ** rng.integers(-30, 30, (2, 2000))
     far = 2.0 ** rng.integers(-1040, 980, 2000)
     a = np.concatenate([3.0 * ties, a, a * far, a * far, 5.0 * ties, [3e-310, 1e308, 2.0**-1074, 0.0, -0.0]])
     b = np.concatenate([4.0 * ties, b, b * far, b, 12.0 * 2.0**-60 * ties, [4e-310, 1e308, 2.0**-1074, -3.0, 0.0]])
-    assert_bits(sf.hypot(a, b, sf.FP64), mpfr.nearest(gmpy2.hypot, a, b), a, b)
-    exact = mpfr.to_odd(gmpy2.hypot, a, b)
-    for mode in DETERMINISTIC:
-        for format in (sf.FP32, sf.FP16):
-            assert_bits(sf.hypot(a, b, format, mode), sf.round(exact, format, mode), a, b)
+    assert_mpfrs(sf.hypot, gmpy2.hypot, a, b, formats=(sf.FP32, sf.FP16))
     assert sf.hypot(np.inf, np.nan, sf.FP16) == sf.hypot(np.nan, -np.inf, sf.FP16) == np.inf
     assert sf.hypot(1.0, 2.0**-200, sf.FP16, "toward_positive") == 1 + 2.0**-10
+
+    values = np.meshgrid(*[[0.0, -0.0, 1.5, -1.5, INF, -INF, NAN]] * 2)
+    a, b = (np.append(x, specials) for x, specials in zip(angle_operands(rng), values, strict=True))
+    a[::7], b[::5] = a[::7] * 2.0**900, b[::5] * 2.0**-900
+    assert_mpfrs(sf.atan2, gmpy2.atan2, a, b)
+
+    a = np.maximum(np.abs(numbers("log", rng)), 2.0**-1074)
+    b = rng.uniform(-1080, 1030, a.size) / np.where(a == 1, 1, np.log2(a))
+    b[::3] = rng.standard_normal(b[::3].size) * 2.0 ** rng.integers(-1000, 1000, b[::3].size)
+    a[::4] *= -1
+    b[::4] = np.rint(b[::4])
+    a[::5] = np.rint(np.clip(a[::5], 1, 2.0**25))
+    b[::5] = rng.integers(1, 10, b[::5].size) / 2
+    assert_mpfrs(sf.power, mpfr.power, a, b)
+
+
+@pytest.mark.parametrize("name", ["reciprocal", "rsqrt"])
+def test_algebraic_functions_are_right_where_the_result_is_close_to_a_midpoint(name, rng):
+    # The root of 4 - k ulps lies near 1/2 (1 + k 2^-54), the reciprocal of 1 + k ulps near 1 - k ulps.
+    k, function, wide = np.arange(-2000, 2000), getattr(sf, name), sf.Format(11, 49)
+    x = np.concatenate([4 + k * 2.0**-51, 1 + k * 2.0**-52, 2 + k * 2.0**-51, 1 / rng.integers(1, 2**26, 4000) ** 2.0])
+    assert_mpfrs(function, mpfr.UNARY[name], x, formats=())
+    exact = mpfr.to_odd(mpfr.UNARY[name], x)
+    for mode, scale in itertools.product(DETERMINISTIC, (1.0, 2.0**-800, 2.0**900)):
+        shift = 1 / scale if name == "reciprocal" else scale**-0.5
+        assert_bits(function(x * scale, wide, mode), sf.round(exact * shift, wide, mode), x)
 
 
 def test_functions_of_rational_operands_recognise_rational_results():
@@ -136,37 +157,29 @@ def test_functions_of_rational_operands_recognise_rational_results():
 def angle_operands(rng, count=4000):
     """Coordinates of any ratio, ratios near 1 and near powers of two, and axes."""
     y, x = rng.standard_normal((2, count)) * 2.0 ** rng.integers(-40, 40, (2, count))
-    near = (
-        x * (1 + rng.standard_normal(count) * 2.0 ** rng.integers(-50, -1, count)) * 2.0 ** rng.integers(-9, 9, count)
-    )
-    return np.concatenate([y, near, y * 0.0]), np.concatenate([x, x, x])
+    near = x * (1 + rng.standard_normal(count) * 2.0 ** rng.integers(-50, -1, count))
+    return np.concatenate([y, near * 2.0 ** rng.integers(-9, 9, count), y * 0.0]), np.concatenate([x, x, x])
+
+
+def assert_mpfrs_in_every_mode(function, oracle, a, b, outputs):
+    exact = mpfr.to_odd(oracle, a, b)
+    for output, mode in itertools.product(outputs, DETERMINISTIC):
+        assert_bits(function(a, b, output, mode), sf.round(exact, output, mode), a, b)
 
 
 @pytest.mark.parametrize("format", [sf.FP16, sf.BF16], ids=str)
 def test_angles_and_powers_of_16_bit_numbers_are_correctly_rounded_in_every_mode(format, rng):
-    angles = [sf.round(x, format) for x in angle_operands(rng)]
-    for function, oracle, (a, b) in (
-        *((sf.atan2, gmpy2.atan2, angles), (sf.power, mpfr.power, power_operands(format, rng))),
-    ):
-        exact = mpfr.to_odd(oracle, a, b)
-        for output, mode in itertools.product((sf.FP16, sf.BF16, sf.E4M3, sf.E5M2), DETERMINISTIC):
-            assert_bits(function(a, b, output, mode), sf.round(exact, output, mode), a, b)
+    outputs = sf.FP16, sf.BF16, sf.E4M3, sf.E5M2
+    angles = (sf.round(x, format) for x in angle_operands(rng))
+    assert_mpfrs_in_every_mode(sf.atan2, gmpy2.atan2, *angles, outputs)
+    assert_mpfrs_in_every_mode(sf.power, mpfr.power, *power_operands(format, rng), outputs)
 
 
-def test_fp64_and_fp32_angles_of_any_coordinates_equal_those_of_mpfr(rng):
-    a, b = angle_operands(rng)
-    values = np.meshgrid(*[[0.0, -0.0, 1.5, -1.5, INF, -INF, NAN]] * 2)
-    a, b = (np.append(x, specials) for x, specials in zip((a, b), values, strict=True))
-    a[::7], b[::5] = a[::7] * 2.0**900, b[::5] * 2.0**-900
-    assert_bits(sf.atan2(a, b, sf.FP64), mpfr.nearest(gmpy2.atan2, a, b), a, b)
-    exact = mpfr.to_odd(gmpy2.atan2, a, b)
-    for mode in DETERMINISTIC:
-        assert_bits(sf.atan2(a, b, sf.FP32, mode), sf.round(exact, sf.FP32, mode), a, b)
-
-
-def test_logarithms_of_powers_of_ten_are_exact_in_every_mode():
-    for mode in DETERMINISTIC:
-        assert_bits(sf.log10(10.0 ** np.arange(23), sf.FP32, mode), np.arange(23.0))
+@pytest.mark.parametrize("format", [sf.E4M3, sf.E5M2], ids=str)
+def test_every_power_of_8_bit_numbers_is_correctly_rounded_in_every_mode(format):
+    values = sf.decode(np.arange(256), format).astype(np.float64)
+    pairs = (x.ravel() for x in np.meshgrid(values, values))
+    assert_mpfrs_in_every_mode(sf.power, mpfr.power, *pairs, (sf.FP16, sf.BF16, format))
 
 
 def power_operands(format, rng, count=8000):
@@ -181,48 +194,26 @@ def power_operands(format, rng, count=8000):
     return sf.round(a, format), sf.round(b, format)
 
 
-@pytest.mark.parametrize("format", [sf.E4M3, sf.E5M2], ids=str)
-def test_every_power_of_8_bit_numbers_is_correctly_rounded_in_every_mode(format):
-    values = sf.decode(np.arange(256), format).astype(np.float64)
-    a, b = (x.ravel() for x in np.meshgrid(values, values))
-    exact = mpfr.to_odd(mpfr.power, a, b)
-    for output in (sf.FP16, sf.BF16, format):
-        for mode in DETERMINISTIC:
-            assert_bits(sf.power(a, b, output, mode), sf.round(exact, output, mode), a, b)
-
-
-def test_fp64_and_fp32_powers_of_any_operands_equal_those_of_mpfr(rng):
-    a = np.abs(numbers("log", rng))
-    b = rng.uniform(-1080, 1030, a.size) / np.where(a == 1, 1, np.log2(a))
-    b[::3] = rng.standard_normal(b[::3].size) * 2.0 ** rng.integers(-1000, 1000, b[::3].size)
-    a[::4] *= -1
-    b[::4] = np.rint(b[::4])
-    a[::5] = np.rint(np.clip(a[::5], 1, 2.0**25))
-    b[::5] = rng.integers(1, 10, b[::5].size) / 2
-    assert_bits(sf.power(a, b, sf.FP64), mpfr.nearest(mpfr.power, a, b), a, b)
-    exact = mpfr.to_odd(mpfr.power, a, b)
-    for mode in DETERMINISTIC:
-        assert_bits(sf.power(a, b, sf.FP32, mode), sf.round(exact, sf.FP32, mode), a, b)
-
-
 def test_exact_results_are_returned_in_every_mode():
-    cases = [
+    wide, (a, b, want) = sf.Format(11, 49), np.array([
         *[(3, 2, 9), (4, 0.5, 2), (2, -3, 0.125), (0.25, -1.5, 8), (-3, 3, -27), (2.0**-20, 0.25, 2.0**-5), (7, 1, 7)],
         *[(3.0**32, 0.03125, 3), (3, 31, 3.0**31), (1 + 2.0**-24, 2, (1 + 2.0**-24) ** 2)],
         *[(6.25, 1.5, 15.625), (2.0**-1074, 0.5, 2.0**-537), (2.0**1023, -1, 2.0**-1023), (1e300, 0, 1)],
-    ]
-    a, b, want = np.array(cases).T
+    ]).T  # fmt: skip
     for mode in DETERMINISTIC:
-        assert_bits(sf.power(a, b, sf.Format(11, 49), mode), want, a, b)
+        assert_bits(sf.power(a, b, wide, mode), want, a, b)
         assert_bits(sf.log2([0.125, 1, 2.0**1000, 2.0**-1074], sf.FP32, mode), [-3, 0, 1000, -1074])
-        assert_bits(sf.rsqrt([0.25, 1, 2.0**1000, 2.0**-1074], sf.Format(11, 49), mode), [2, 1, 2.0**-500, 2.0**537])
+        assert_bits(sf.rsqrt([0.25, 1, 2.0**1000, 2.0**-1074], wide, mode), [2, 1, 2.0**-500, 2.0**537])
+        assert_bits(sf.log10(10.0 ** np.arange(23), sf.FP32, mode), np.arange(23.0))
     assert sf.power(2.0**27 - 1, 2, sf.FP64) == 2.0**54 - 2.0**28, "a tie of FP64 goes to even"
 
 
-@pytest.mark.parametrize("name", UNARY_FUNCTIONS)
-def test_specials(name):
-    for format in (sf.FP16, sf.FP32, sf.FP64):
-        assert_bits(getattr(sf, name)(SPECIALS, format), sf.round(UNARY_FUNCTIONS[name].specials, format))
+@pytest.mark.parametrize("format", [sf.FP16, sf.FP32, sf.FP64], ids=str)
+def test_specials(format):
+    for name, row in UNARY_FUNCTIONS.items():
+        assert_bits(getattr(sf, name)(SPECIALS, format), sf.round(row.specials, format), of=name)
+    a, want = np.array(POWERS)[:, :1], np.array(POWERS)[:, 1:]
+    assert_bits(sf.power(a, EXPONENTS, format), want, a, np.array(EXPONENTS))
 
 
 #: IEEE 754-2019, 9.2.1: a, and pow(a, b) for b = 0, -0, 3, -3, 2, -2, 0.5, -0.5, inf, -inf, NaN.
@@ -243,21 +234,21 @@ POWERS = [
 ]
 
 
-@pytest.mark.parametrize("exponent", [2.0, 3.0, 4.0])
-def test_small_powers_of_float32_numbers_have_the_bits_of_powers_of_the_same_in_float64(exponent, rng):
+def test_small_powers_of_float32_numbers_have_the_bits_of_powers_of_the_same_in_float64(rng):
     """The one are rounded products of exact factors, the other powers like any."""
     x = rng.integers(0, 2**32, 20000, np.uint32).view(np.float32)
     x[:9] = [0.0, -0.0, np.inf, -np.inf, np.nan, 2.0**-149, -(2.0**-149), 1.0 + 2.0**-23, -1.0]
     with np.errstate(invalid="ignore"):  # signalling NaN
         wide = x.astype(np.float64)
-    for output in (sf.FP64, sf.FP32, sf.FP16, sf.BF16, sf.E4M3, sf.Format(11, 49)):
-        for mode in (sf.nearest_even, sf.toward_zero, sf.toward_negative, sf.nearest_away, sf.to_odd):
-            if output != sf.FP64 or mode is sf.nearest_even:
-                want = sf.power(wide, exponent, output, mode)
-                assert_bits(sf.power(x, exponent, output, mode).astype(np.float64), want, x)
+    cases = [(sf.FP64, sf.nearest_even)]
+    for output in (sf.FP32, sf.FP16, sf.BF16, sf.E4M3, sf.Format(11, 49)):
+        cases += [(output, mode) for mode in DETERMINISTIC if mode is not sf.toward_positive]
+    for exponent, (output, mode) in itertools.product((2.0, 3.0, 4.0), cases):
+        want = sf.power(wide, exponent, output, mode)
+        assert_bits(sf.power(x, exponent, output, mode).astype(np.float64), want, x)
     recorders = [sf.Recorder(), sf.Recorder()]
     for given, recorder in zip((x, wide), recorders, strict=True):
-        sf.power(given, exponent, sf.FP16, observer=recorder)
+        sf.power(given, 3.0, sf.FP16, observer=recorder)
     assert str(recorders[0]) == str(recorders[1]) and recorders[0].counts()["total"] == x.size
 
 
@@ -271,12 +262,6 @@ def test_power_recognises_integers_and_odd_integers_of_any_size():
         assert np.isnan(sf.power(-2.0, y, sf.FP16)) and not np.signbit(sf.power(-0.0, y, sf.FP16)), y
 
 
-@pytest.mark.parametrize("format", [sf.FP16, sf.FP32, sf.FP64], ids=str)
-def test_specials_of_power(format):
-    a, want = np.array(POWERS)[:, :1], np.array(POWERS)[:, 1:]
-    assert_bits(sf.power(a, EXPONENTS, format), want, a, np.array(EXPONENTS))
-
-
 def test_zeta_of_any_operands_comes_to_an_end(rng):
     # Terms (q + k)^-s so close to each other that log(q + k) is log(q) were summed for ever.
     for s, q in ((1e201, 1e200), (1e305, 1e300), (1e60, 2.0), (3.0, 1e300)):
@@ -288,26 +273,19 @@ def test_zeta_of_any_operands_comes_to_an_end(rng):
     assert not np.isnan(result[(s >= 1) & (q > 0)]).any()
 
 
-def test_zeta_of_large_exponents_is_its_largest_term():
+def test_zeta_is_its_largest_terms_and_its_integral_where_they_decide():
     odd, even = 2.0**52 + 1, 2.0**1020
-    assert [sf.zeta(s, q, sf.FP16) for s in (odd, even) for q in (0.7, -0.3, -0.7, -1.7)] == [
-        *(np.inf, -np.inf, np.inf, np.inf),
-        *(np.inf, np.inf, np.inf, np.inf),
-    ]
-
-
-def test_zeta_of_a_large_number_is_right_in_directed_modes():
+    for s, signs in ((odd, (1, -1, 1, 1)), (even, (1, 1, 1, 1))):
+        for q, sign in zip((0.7, -0.3, -0.7, -1.7), signs, strict=True):
+            assert sf.zeta(s, q, sf.FP16) == sign * np.inf
+    for s, q in ((33, -0.5), (441, -2.5), (501, -1.5), (701, -0.5)):  # terms below zero take away those above
+        above = 1 - Fraction(q)  # the first term that is left
+        assert sf.zeta(float(s), q, sf.FP64) == float(sum((above + k) ** -s for k in range(64)))
     for s, q in ((2.0, 2.0**60), (2.0, 2.0**100), (2.0, 2.0**125), (3.0, 2.0**62)):
         integral = q ** (1 - s) / (s - 1)
         assert sf.zeta(s, q, sf.FP32, sf.toward_zero) == integral
         assert sf.zeta(s, q, sf.FP32, sf.toward_positive) == integral * (1 + 2.0**-23)
     assert sf.zeta(1 + 2.0**-52, 1e308, sf.FP64) == 2.0**52 - 709
-
-
-@pytest.mark.parametrize("s, q", [(33, -0.5), (441, -2.5), (501, -1.5), (701, -0.5)])
-def test_odd_powers_of_halves_below_zero_take_away_those_above(s, q):
-    above = 1 - Fraction(q)  # the first term that is left
-    assert sf.zeta(float(s), q, sf.FP64) == float(sum((above + k) ** -s for k in range(64)))
 
 
 def test_directed_modes_depend_on_bits_below_the_last_place():
@@ -346,30 +324,6 @@ def test_directed_modes_see_which_side_of_half_the_operand_and_of_the_operand_ge
         assert_bits(sf.gelu(far, sf.FP16, down), -(2.0**-24))
         assert_bits(sf.gelu(far, sf.FP16, up), -0.0)
         assert_bits(sf.gelu(far, sf.FP64), -0.0)
-
-
-def test_gelu_is_right_to_74_bits_down_to_its_smallest_values(rng):
-    wide = OPERATIONS["gelu"][1]
-    places = np.arange(-39 * 128, 11 * 128) / 128  # of the expansions, where they are exact or worst
-    places += rng.choice([0, 2.0**-8], places.size)
-    x = np.concatenate([places, rng.uniform(-39, 11, 300), -8 + rng.uniform(0, 1, 300)])
-    with gmpy2.context(precision=120, **mpfr.UNBOUNDED):
-        for operand in x[x != 0].tolist():
-            want = mpfr.UNARY["gelu"](gmpy2.mpfr(operand))
-            high, low, exponent = (gmpy2.mpfr(float(v)) for v in wide(operand, 0.0, 0.0, 1.0))
-            assert abs((high + low) * gmpy2.exp2(exponent) - want) <= abs(want) * gmpy2.mpfr(2) ** -74, operand.hex()
-
-
-@pytest.mark.parametrize("name, lowest, highest, subnormal", [("exp", -745.2, 709.7, -708), ("gelu", -38.7, 11, -37.4)])
-def test_fp64_is_within_the_last_place_even_where_it_underflows(name, lowest, highest, subnormal, rng):
-    x = np.concatenate([rng.uniform(lowest, highest, 2000), rng.uniform(lowest, subnormal, 500)])
-    assert_bits(getattr(sf, name)(x, sf.FP64), mpfr.nearest(mpfr.UNARY[name], x), x)
-
-
-def test_bits_below_a_tie_of_subnormal_fp64_numbers_decide_it():
-    smallest = 2.0**-1074
-    x = np.array([1, 3, 5, -1, -3, -5]) * smallest
-    assert_bits(sf.gelu(x, sf.FP64), np.array([1, 2, 3, -0.0, -1, -2]) * smallest, x)
 
 
 @pytest.mark.parametrize("name", [*mpfr.UNARY, "power", "atan2"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from tests.bits import assert_bits, equal_bits
+from tests.bits import assert_bits
 
 FORMATS = [sf.FP32, sf.TF32, sf.BF16, sf.FP16]
 TINY = [0.0, -0.0, 5e-324, -5e-324, 2.0**-1000, -(2.0**-1000)]
@@ -97,28 +97,19 @@ def test_ties_sticky_bits_and_edges_agree_with_mpfr(operation, format, rng, gmpy
     numbers = CASES[operation](format, rng)
     with gmpy2.context(precision=53, emin=-2000, emax=2000):
         exact = [[gmpy2.mpfr(float(v)) for v in operands] for operands in zip(*numbers, strict=True)]
-    modes = {
-        sf.nearest_even: gmpy2.RoundToNearest,
-        sf.toward_zero: gmpy2.RoundToZero,
-        sf.toward_positive: gmpy2.RoundUp,
-        sf.toward_negative: gmpy2.RoundDown,
-    }
     # MPFR's significands lie in [1/2, 1): its exponents are one larger than IEEE's.
     lowest = format.emin - format.mantissa_bits + 1
-    for rounding, direction in modes.items():
-        narrow = dict(precision=format.precision, emin=lowest, emax=format.emax + 1, subnormalize=True)
+    narrow = dict(precision=format.precision, emin=lowest, emax=format.emax + 1, subnormalize=True)
+    for rounding, direction in (
+        *((sf.nearest_even, gmpy2.RoundToNearest), (sf.toward_zero, gmpy2.RoundToZero)),
+        *((sf.toward_positive, gmpy2.RoundUp), (sf.toward_negative, gmpy2.RoundDown)),
+    ):
         with gmpy2.context(**narrow, round=direction):
             want = [float(function(*operands)) for operands in exact]
         assert_bits(getattr(sf, operation)(*numbers, format, rounding), want, *numbers)
-
-
-@pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_the_cases_are_hard(format, rng):
-    # Many of them are rounded wrongly by whoever computes in float64 and then rounds.
-    for operation, make in CASES.items():
-        numbers = make(format, rng)
-        plain = {"fma": lambda x, y, z: x * y + z}.get(operation) or getattr(np, operation)
-        with np.errstate(all="ignore"):
-            twice = sf.round(plain(*numbers), format)
-        wrong = ~equal_bits(twice, getattr(sf, operation)(*numbers, format))
-        assert wrong.sum() > 20, operation
+    # Many cases are rounded wrongly by whoever computes in float64 and then rounds.
+    plain = {"fma": lambda x, y, z: x * y + z}.get(operation) or getattr(np, operation)
+    with np.errstate(all="ignore"):
+        twice = sf.round(plain(*numbers), format)
+    differ = ~np.equal(twice, getattr(sf, operation)(*numbers, format)) & ~np.isnan(twice)
+    assert differ.sum() > 20, "the cases are not hard"

@@ -1,78 +1,65 @@
-"""Accepted operands: every value that float64 can represent is read exactly; others raise an error."""
+"""Accepted operands, read exactly wherever they lie; others raise an error. New arrays start at a cache line."""
 
 import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.arithmetic import operands
 from simfloat.arithmetic.operands import as_operand, flat
 from tests.bits import assert_bits
+from tests.checks import assert_refused
 
 
-@pytest.mark.parametrize("dtype", "float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e8m0fnu float4_e2m1fn".split())
-def test_narrow_dtypes_are_read_exactly(dtype, ml_dtypes):
-    format = sf.as_format(dtype)
-    codes = np.arange(2**format.bits, dtype=np.uint16 if format.bits == 16 else np.uint8)
-    numbers = codes.view(np.dtype(getattr(ml_dtypes, dtype, dtype)))
-    assert as_operand(numbers).dtype == np.float64
-    assert_bits(as_operand(numbers), sf.decode(codes, format))
-    assert_bits(sf.add(numbers[:3], 0.0, sf.FP32), sf.decode(codes[:3], format) + 0.0)
+def test_narrow_dtypes_are_read_exactly(ml_dtypes):
+    for dtype in "float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e8m0fnu float4_e2m1fn".split():
+        format = sf.as_format(dtype)
+        codes = np.arange(2**format.bits, dtype=np.uint16 if format.bits == 16 else np.uint8)
+        numbers = codes.view(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+        assert as_operand(numbers).dtype == np.float64
+        assert_bits(as_operand(numbers), sf.decode(codes, format))
+        assert_bits(sf.add(numbers[:3], 0.0, sf.FP32), sf.decode(codes[:3], format) + 0.0)
 
 
-@pytest.mark.parametrize("dtype", "float16 bfloat16 float32 float64 float8_e4m3fn float8_e5m2 int64".split())
-def test_tensors_of_pytorch_are_read_exactly(dtype):
+def test_tensors_of_pytorch_are_read_exactly():
     torch = pytest.importorskip("torch", reason="needs PyTorch as a source of tensors")
-    x = torch.tensor([[1.5, -2.0], [3.0, 0.0]]).to(getattr(torch, dtype))
-    got = as_operand(x)
-    assert got.dtype == (np.float32 if dtype == "float32" else np.float64)
-    assert_bits(got, x.double().numpy())
-
-
-def test_a_tensor_that_views_another_with_the_sign_turned_is_read_as_its_own_numbers():
-    torch = pytest.importorskip("torch", reason="needs PyTorch as a source of tensors")
-    for dtype in (torch.complex64, torch.complex128):
+    for dtype in "float16 bfloat16 float32 float64 float8_e4m3fn float8_e5m2 int64".split():
+        x = torch.tensor([[1.5, -2.0], [3.0, 0.0]]).to(getattr(torch, dtype))
+        got = as_operand(x)
+        assert got.dtype == (np.float32 if dtype == "float32" else np.float64)
+        assert_bits(got, x.double().numpy())
+    for dtype, large in (("float16", 2.0**15), ("bfloat16", 2.0**100), ("float32", 2.0**100)):
+        x = torch.tensor([large, float("inf")], dtype=getattr(torch, dtype))
+        assert_bits(sf.round(x, sf.FP64), [large, np.inf])
+    for dtype in (torch.complex64, torch.complex128):  # a view of another with the sign turned
         got = sf.round(torch.tensor([1 + 2j, 3 - 0.5j], dtype=dtype).conj().imag, sf.BF16)
         assert got.tolist() == [-2.0, 0.5]
-
-
-def test_a_tensor_that_requires_a_gradient_is_read_as_its_numbers():
-    torch = pytest.importorskip("torch", reason="needs PyTorch as a source of tensors")
     assert_bits(sf.round(torch.tensor([0.1], requires_grad=True), sf.BF16), [0.10009765625])
-    with pytest.raises(ValueError, match=r"tensor on meta; pass x.cpu\(\)"):
-        sf.round(torch.zeros(2, device="meta"), sf.BF16)
-    with pytest.raises(ValueError, match=r"b must hold real numbers .* complex64"):
-        sf.add(1.0, torch.zeros(2, dtype=torch.complex64), sf.BF16)
-    with pytest.raises(ValueError, match="integers that float64 cannot hold exactly, such as 9007199254740993"):
-        sf.sum(torch.tensor([2**53 + 1]), accumulate=sf.BF16)
-
-
-@pytest.mark.parametrize("integers", [[2**53, 2.0], [2**64, -1], [2**70], [-(2**63)], [[2**60, 0.5], [1, 2]]])
-def test_integers_that_float64_has_are_read_exactly(integers):
-    assert as_operand(integers).tolist() == np.array(integers, object).astype(float).tolist()
-
-
-@pytest.mark.parametrize(
-    "integers",
-    [*([2**53 + 1, 0.5], [2**63 + 1, -1], (1.0, -(2**53) - 1), [2**70 + 1], [[0.5, 1], [2, 2**54 + 1]], 2**53 + 1),
-     *(np.int64(2**53 + 1), np.array(2**53 + 1), np.array(2**63 + 1, np.uint64), np.array(2**53 + 1, object)),
-     *([np.int64(2**53 + 1), 0.5], [np.array(2**53 + 1), 0.5], [[np.array(2**53 + 1)], [0.5]]),
-     *([np.array(2**63 + 1, np.uint64), -1], np.array([np.array(2**53 + 1), 0.5], object))],
-    ids=repr,
-)  # fmt: skip
-def test_integers_that_float64_cannot_represent_are_refused_by_sums(integers):
-    refused = "integers that float64 cannot hold exactly, such as"
-    for read in (as_operand, lambda x: sf.sum(x, accumulate=sf.FP32)):
-        with pytest.raises(ValueError, match=refused):
-            read(integers)
-
-
-def test_numbers_in_sequences_are_read_as_such_alone():
-    torch = pytest.importorskip("torch", reason="needs PyTorch as a source of tensors")
-    with pytest.raises(ValueError, match="integers that float64 cannot hold exactly, such as 9007199254740993"):
-        as_operand([torch.tensor(2**53 + 1), 0.5])
-    with pytest.raises(ValueError, match="numbers that float64 cannot hold exactly, such as 1152921504606846977/"):
-        as_operand(np.array([np.longdouble(1) + np.longdouble(2) ** -60, 1.0], object))
     numbers = [np.array(0.5), np.float32(0.25), torch.tensor(2.0), np.array(3), True, 2**53]
     assert as_operand(numbers).tolist() == [0.5, 0.25, 2.0, 3.0, 1.0, 2.0**53]
+    integers = "integers that float64 cannot hold exactly, such as 9007199254740993"
+    assert_refused(
+        (lambda: sf.round(torch.zeros(2, device="meta"), sf.BF16), r"tensor on meta; pass x.cpu\(\)"),
+        (lambda: sf.add(1.0, torch.zeros(2, dtype=torch.complex64), sf.BF16),
+         "b must hold real numbers .* complex64"),
+        (lambda: sf.sum(torch.tensor([2**53 + 1]), accumulate=sf.BF16), integers),
+        (lambda: as_operand([torch.tensor(2**53 + 1), 0.5]), integers),
+        (lambda: as_operand(np.array([np.longdouble(1) + np.longdouble(2) ** -60, 1.0], object)),
+         "numbers that float64 cannot hold exactly, such as 1152921504606846977/"),
+    )  # fmt: skip
+
+
+def test_integers_that_float64_cannot_represent_are_refused_by_sums():
+    for integers in ([2**53, 2.0], [2**64, -1], [2**70], [-(2**63)], [[2**60, 0.5], [1, 2]]):
+        assert as_operand(integers).tolist() == np.array(integers, object).astype(float).tolist()
+    for integers in (
+        *([2**53 + 1, 0.5], [2**63 + 1, -1], (1.0, -(2**53) - 1), [2**70 + 1], [[0.5, 1], [2, 2**54 + 1]], 2**53 + 1),
+        *(np.int64(2**53 + 1), np.array(2**53 + 1), np.array(2**63 + 1, np.uint64), np.array(2**53 + 1, object)),
+        *([np.int64(2**53 + 1), 0.5], [np.array(2**53 + 1), 0.5], [[np.array(2**53 + 1)], [0.5]]),
+        *([np.array(2**63 + 1, np.uint64), -1], np.array([np.array(2**53 + 1), 0.5], object)),
+    ):
+        for read in (as_operand, lambda x: sf.sum(x, accumulate=sf.FP32)):
+            with pytest.raises(ValueError, match="integers that float64 cannot hold exactly, such as"):
+                read(integers)
 
 
 def test_containers_without_plain_numbers_are_refused():
@@ -91,16 +78,34 @@ def test_containers_without_plain_numbers_are_refused():
             sf.round(x, sf.FP16)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_a_tensor_of_pytorch_may_be_infinite_or_beyond_the_integers_of_float64(dtype):
-    torch = pytest.importorskip("torch", reason="needs PyTorch as a source of tensors")
-    large = 2.0**15 if dtype == "float16" else 2.0**100
-    x = torch.tensor([large, float("inf")], dtype=getattr(torch, dtype))
-    assert_bits(sf.round(x, sf.FP64), [large, np.inf])
+def test_elements_of_transposed_matrices_come_in_their_order():
+    for shape in ((256, 512), (77, 256), (3, 40, 256), (16, 1024)):
+        x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        for turned in (x.swapaxes(-1, -2), x.swapaxes(-1, -2)[..., ::2, 1:], np.broadcast_to(x[..., :1, :], shape).T):
+            assert np.array_equal(flat(turned), turned.ravel())
 
 
-@pytest.mark.parametrize("shape", [(256, 512), (77, 256), (3, 40, 256), (16, 1024)])
-def test_elements_of_transposed_matrices_come_in_their_order(shape):
-    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    for turned in (x.swapaxes(-1, -2), x.swapaxes(-1, -2)[..., ::2, 1:], np.broadcast_to(x[..., :1, :], shape).T):
-        assert np.array_equal(flat(turned), turned.ravel())
+def test_large_arrays_begin_with_a_line():
+    for dtype in (np.float32, np.float64):
+        for shape in ((operands.LEAST_ALIGNED,), (130, 127), (3, 1, 9000)):
+            x = np.random.default_rng(0).standard_normal(shape[::-1]).T
+            for array in (operands.empty(shape, dtype), operands.zeros(shape, dtype), operands.copy(x, dtype)):
+                assert operands.is_cache_aligned(array) and array.flags.carray
+                assert array.shape == shape and array.dtype == dtype
+            assert not operands.zeros(shape, dtype).any()
+            assert_bits(operands.copy(x, dtype), x.astype(dtype))
+    for shape in ((), (0,), (5, 0, 2), (3, 4)):
+        assert operands.empty(shape, np.float32).shape == operands.zeros(shape, np.float32).shape == shape
+
+
+def test_results_do_not_depend_on_where_operands_begin(rng):
+    a, b = np.float32(rng.standard_normal((2, 40, 512)))
+    shifted, b = np.zeros(40 * 512 + 16, np.float32), b.reshape(512, 40)
+    for accumulate in (sf.FP32, sf.FP16):
+        want = sf.matmul(a, b, inputs=sf.BF16, accumulate=accumulate)
+        for start in (0, 1, 5):
+            right = shifted[start : start + b.size].reshape(512, 40)
+            right[:] = b
+            assert_bits(sf.matmul(a, right, inputs=sf.BF16, accumulate=accumulate), want)
+            exact = sf.matmul(sf.round(a, sf.BF16), sf.round(right, sf.BF16), accumulate=accumulate)
+            assert_bits(exact, want)

@@ -1,15 +1,20 @@
-"""Block scales in custom formats and by custom rules, number by number."""
+"""Casts, and block scales in custom formats and by custom rules, number by number."""
 
+import pickle
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.arithmetic.bit_stream import Draw
+from simfloat.arithmetic.casts import as_cast
 from simfloat.formats.definition import round_value
 from simfloat.tools.selftest.definitions import operate
 from simfloat.tools.selftest.orders import dot
 from tests.bits import assert_bits
+from tests.checks import assert_refused
 
 CLAMPED = sf.nearest_even.saturating()
 UE5M3 = sf.Format(5, 3, special="fn", signed=False)
@@ -27,16 +32,14 @@ def scale_of(amax, format, scale):
     return max(round_value(Fraction(amax) / Fraction(format.max), scale, CLAMPED), scale.smallest_subnormal)
 
 
-@pytest.mark.parametrize("scale", [sf.FP32, sf.FP16, sf.BF16, UE5M3, sf.E5M2, sf.fixed(8, 4), sf.E2M1], ids=str)
-@pytest.mark.parametrize("format", [sf.E2M1, sf.E4M3, sf.fixed(8, 6)], ids=str)
-def test_scales_of_any_format_are_the_quotient_rounded_once(format, scale, rng):
-    x = rng.standard_normal((3, 11)) * 2.0 ** rng.integers(-12, 12, (3, 11))
-    x[1, :4], x[2] = 0.0, np.float32(x[2])
-    for dtype in (np.float64, np.float32):
-        quantized = sf.block_quantize(x.astype(dtype), format, block=4, scale=scale)
-        numbers = x.astype(dtype).tolist()
+def test_scales_of_any_format_are_the_quotient_rounded_once(rng):
+    scales = sf.FP32, sf.FP16, sf.BF16, UE5M3, sf.E5M2, sf.fixed(8, 4), sf.E2M1
+    for format, scale, dtype in product((sf.E2M1, sf.E4M3, sf.fixed(8, 6)), scales, (np.float64, np.float32)):
+        x = (rng.standard_normal((3, 11)) * 2.0 ** rng.integers(-12, 12, (3, 11))).astype(dtype)
+        x[1, :4] = 0.0
+        quantized = sf.block_quantize(x, format, block=4, scale=scale)
         for i, run in np.ndindex(3, 3):
-            part = numbers[i][4 * run : 4 * run + 4]
+            part = x[i, 4 * run : 4 * run + 4].tolist()
             s = scale_of(max(map(abs, part)), format, scale)
             assert quantized.scales[i, run] == s
             want = [operate("divide", format, CLAMPED, v, s) for v in part]
@@ -82,59 +85,51 @@ def test_blocks_that_are_not_finite_have_no_scale():
         sf.block_quantize(x, sf.E4M3, block=2, scale=sf.fixed(8, 4))
 
 
-def test_a_rule_that_returns_no_scale_is_refused():
-    for value, message in [
-        (np.nan, "for amax = 3.0 and elements of E2M1 it returned nan"), (0.0, "it returned 0.0"),
-        (-2.0, "it returned -2.0"), (np.inf, "it returned inf"),
-        (0.3, r"a positive number of E5M2.*it returned 0.3. Round the result to the format: simfloat.round\(s, E5M2\)"),
-        (None, "it returned None"), ("2", "it returned '2'"),
-    ]:  # fmt: skip
+def test_an_invalid_rule_or_scale_is_refused():
+    narrow = "in a format that float32 can represent, got FP64"
+    for call, message in (
+        (lambda: sf.block_quantize([3.0], sf.E2M1, rule="round"),
+         "rule must be one of floor, ceil, rceil, even; got .* It may also be a function"),
+        (lambda: sf.block(16, sf.FP16, rule="even"),
+         "rule='even' chooses among powers of two: it needs E8M0 scales, got FP16"),
+        (lambda: sf.block(16, sf.FP64), narrow),
+        (lambda: sf.block_quantize([3.0], sf.E2M1, scale=sf.FP64), narrow),
+        *((lambda value=value: sf.block_quantize([3.0], sf.E2M1, block=1, scale=sf.E5M2, rule=lambda *_: value), words)
+          for value, words in (
+              (np.nan, "for amax = 3.0 and elements of E2M1 it returned nan"), (0.0, "it returned 0.0"),
+              (-2.0, "it returned -2.0"), (np.inf, "it returned inf"), (None, "it returned None"),
+              ("2", "it returned '2'"),
+              (0.3, r"a positive number of E5M2.*it returned 0.3. Round the result to the format: simfloat.round\("))),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
-            sf.block_quantize([3.0], sf.E2M1, block=1, scale=sf.E5M2, rule=lambda amax, format, s=value: s)
+            call()
 
 
-def test_an_invalid_rule_or_scale_format_is_refused():
-    with pytest.raises(
-        ValueError, match="rule must be one of floor, ceil, rceil, even; got .* It may also be a function"
-    ):
-        sf.block_quantize([3.0], sf.E2M1, rule="round")
-    with pytest.raises(ValueError, match="rule='even' chooses among powers of two: it needs E8M0 scales, got FP16"):
-        sf.block(16, sf.FP16, rule="even")
-    for make in (lambda: sf.block(16, sf.FP64), lambda: sf.block_quantize([3.0], sf.E2M1, scale=sf.FP64)):
-        with pytest.raises(ValueError, match="in a format that float32 can represent, got FP64"):
-            make()
-
-
-@pytest.mark.parametrize(
-    "scale, rule",
-    [(UE5M3, None), (sf.FP16, None), (sf.BF16, halved), (sf.FP32, halved)],
-    ids=["UE5M3", "FP16", "BF16, halved", "FP32, halved"],
-)
-@pytest.mark.parametrize("accumulate", [sf.sequential(sf.FP32), sf.fused(4, 12, sf.BF16)], ids=str)
-def test_sums_of_blocks_are_multiplied_with_such_scales(accumulate, scale, rule, rng):
-    a, b = rng.standard_normal((2, 11)), rng.standard_normal((11, 3))
-    inputs = sf.scaled(sf.E2M1, sf.block(4, scale, rule=rule))
-    left, right = (
-        sf.block_quantize(x, sf.E2M1, block=4, scale=scale, rule=rule, axis=axis) for x, axis in ((a, 1), (b, 0))
-    )
-    got, ends = sf.matmul(a, b, inputs=inputs, accumulate=accumulate), (sf.E2M1.emin, sf.E2M1.emin)
-    mode = getattr(accumulate, "rounding", None) or sf.nearest_even
-    for i, j in np.ndindex(got.shape):
-        total = 0.0
-        for run in range(3):
-            place = slice(4 * run, 4 * run + 4)
-            part = dot(accumulate, left.elements[i, place].tolist(), right.elements[place, j].tolist(), ends)
-            both = float(left.scales[i, run]) * float(right.scales[run, j])
-            part = operate("multiply", accumulate.result, mode, part, both)
-            total = operate("add", accumulate.result, mode, total, part)
-        assert_bits(float(got[i, j]), total)
-
-
-def test_results_with_scales_of_any_format_are_operands(rng):
-    a, b = rng.standard_normal((2, 8)), rng.standard_normal((8, 3))
-    left, right = (sf.block_quantize(x, sf.E2M1, block=4, scale=UE5M3, axis=axis) for x, axis in ((a, 1), (b, 0)))
-    want = sf.matmul(left.values(), right.values(), accumulate=sf.exact, output=sf.FP32)
-    assert_bits(sf.matmul(left, right, accumulate=sf.exact, output=sf.FP32), want)
+def test_sums_of_blocks_are_multiplied_with_such_scales(rng):
+    scales = (UE5M3, None), (sf.FP16, None), (sf.BF16, halved), (sf.FP32, halved)
+    for accumulate, (scale, rule) in product((sf.sequential(sf.FP32), sf.fused(4, 12, sf.BF16)), scales):
+        a, b = rng.standard_normal((2, 11)), rng.standard_normal((11, 3))
+        inputs = sf.scaled(sf.E2M1, sf.block(4, scale, rule=rule))
+        left, right = (
+            sf.block_quantize(x, sf.E2M1, block=4, scale=scale, rule=rule, axis=axis) for x, axis in ((a, 1), (b, 0))
+        )
+        got, ends = sf.matmul(a, b, inputs=inputs, accumulate=accumulate), (sf.E2M1.emin, sf.E2M1.emin)
+        mode = getattr(accumulate, "rounding", None) or sf.nearest_even
+        for i, j in np.ndindex(got.shape):
+            total = 0.0
+            for run in range(3):
+                place = slice(4 * run, 4 * run + 4)
+                part = dot(accumulate, left.elements[i, place].tolist(), right.elements[place, j].tolist(), ends)
+                both = float(left.scales[i, run]) * float(right.scales[run, j])
+                part = operate("multiply", accumulate.result, mode, part, both)
+                total = operate("add", accumulate.result, mode, total, part)
+            assert_bits(float(got[i, j]), total)
+        left, right = (  # results of block_quantize are operands
+            sf.block_quantize(x[:, :8] if axis else x[:8], sf.E2M1, block=4, scale=scale, rule=rule, axis=axis)
+            for x, axis in ((a, 1), (b, 0))
+        )
+        want = sf.matmul(left.values(), right.values(), accumulate=sf.exact, output=sf.FP32)
+        assert_bits(sf.matmul(left, right, accumulate=sf.exact, output=sf.FP32), want)
 
 
 def test_policies_train_with_rules_of_ones_own_and_print_their_names():
@@ -154,3 +149,59 @@ def test_policies_train_with_rules_of_ones_own_and_print_their_names():
                 sf.nn.cross_entropy(model(np.ones((6, 5))), np.arange(6) % 2).backward()
                 optimizer.step()
         assert np.isfinite(model.head.weight.data).all()
+
+
+def test_a_cast_rounds_as_round_does(rng):
+    x = rng.standard_normal(99).astype(np.float32) * 300
+    for rounding in (sf.nearest_even, sf.toward_zero, sf.nearest_even.saturating()):
+        q, scale = sf.cast(sf.E4M3, rounding).apply(x)
+        assert scale is None and q.dtype == np.float32
+        assert_bits(q, sf.round(x, sf.E4M3, rounding))
+    q, _ = sf.cast(sf.E4M3, sf.stochastic()).apply(x, Draw(0, 7))
+    assert_bits(q, sf.round(x, sf.E4M3, sf.stochastic(), stream=sf.BitStream(7)))
+
+
+def test_stages_of_a_draw_have_bits_of_their_own():
+    x = np.full(64, 1 + 2.0**-11)
+    results = [sf.cast(sf.FP16, sf.stochastic()).apply(x, Draw(0, 7, stage))[0].tolist() for stage in (0, 254, 255)]
+    assert results[0] != results[1] != results[2] != results[0]
+
+
+SCALED = (
+    sf.scaled("e4m3", sf.per_tensor()), sf.cast(sf.E5M2, sf.toward_zero, scale=sf.per_tensor()),
+    sf.scaled(sf.E4M3, sf.delayed()), sf.scaled(sf.E4M3, sf.delayed(16, margin=1)),
+    sf.scaled(sf.E4M3, sf.block(32, sf.E8M0)), sf.scaled(sf.E2M1, sf.block((16, 16), sf.E4M3)),
+    sf.scaled(sf.E4M3, sf.block(128, "fp32")), sf.scaled(sf.E4M3, sf.block(32, sf.E8M0, rule="floor")),
+)  # fmt: skip
+
+
+def test_scaled_casts_show_their_scale():
+    assert sf.scaled("e4m3", sf.per_tensor()) == sf.cast(sf.E4M3, scale=sf.per_tensor()) != sf.cast(sf.E4M3)
+    assert [str(cast) for cast in SCALED] == [
+        "cast(E4M3, scale=per_tensor())", "cast(E5M2, toward_zero, scale=per_tensor())",
+        "cast(E4M3, scale=delayed())", "cast(E4M3, scale=delayed(history=16, margin=1))",
+        "cast(E4M3, scale=block(32, E8M0))", "cast(E2M1, scale=block((16, 16), E4M3))",
+        "cast(E4M3, scale=block(128, FP32))", "cast(E4M3, scale=block(32, E8M0, rule='floor'))",
+    ]  # fmt: skip
+    assert not SCALED[0].is_plain and SCALED[0].without_scale == sf.cast(sf.E4M3)
+
+
+def test_casts_are_values_and_print_as_their_call():
+    plain, clamped = sf.cast("e4m3"), sf.cast(sf.E4M3, sf.nearest_even.saturating())
+    names = {**vars(sf), "Format": sf.Format}
+    for cast in (plain, clamped, sf.cast(sf.Format(4, 4), sf.stochastic(8)), *SCALED):
+        assert eval(repr(cast), names) == cast == pickle.loads(pickle.dumps(cast))
+        assert hash(cast) == hash(pickle.loads(pickle.dumps(cast)))
+    assert plain.is_plain and not clamped.is_plain
+    assert str(plain) == "E4M3" and str(clamped) == "cast(E4M3, nearest_even.saturating())"
+
+
+def test_a_format_or_its_name_means_its_plain_cast():
+    assert as_cast("bf16") == as_cast(sf.BF16) == as_cast(sf.cast(sf.BF16)) == sf.cast("bf16")
+
+
+def test_an_invalid_cast_is_refused():
+    assert_refused(
+        (lambda: sf.cast("e4m"), "Unknown format"),
+        (lambda: sf.cast(sf.BF16, "up"), "rounding must be a simfloat.Rounding"),
+    )

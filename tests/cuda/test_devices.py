@@ -19,9 +19,6 @@ def without(monkeypatch, missing):
     monkeypatch.setattr(machines, "find_spec", lambda name: None if name == missing else found(name))
 
 
-CALLS = {"to": lambda: sf.nn.Linear(2, 1, rng=0).to("cuda"), "fit": lambda: fitted("cuda")}
-
-
 def fitted(device):
     model = sf.nn.Linear(2, 1, rng=0)
     with sf.simulate("fp32"):
@@ -30,62 +27,49 @@ def fitted(device):
         )
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_without_cupy_there_is_one_message(call, monkeypatch):
+def moved(device):
+    return sf.nn.Linear(2, 1, rng=0).to(device)
+
+
+def test_without_cupy_there_is_one_message(monkeypatch, capsys):
     without(monkeypatch, "cupy")
-    with pytest.raises(ValueError, match=r"device='cuda' needs .* pip install simfloat\[cuda\]; CuPy is not installed"):
-        call()
-
-
-def test_without_numba_cuda_it_says_so(cupy, monkeypatch):
-    without(monkeypatch, "numba_cuda")
-    with pytest.raises(ValueError, match="; numba-cuda is not installed"):
-        CALLS["to"]()
-
-
-@pytest.mark.parametrize("count, reason", [(lambda: 0, "CuPy finds no GPU"), (lambda: 1 / 0, "no GPU: division")])
-def test_without_a_gpu_it_says_so(count, reason, cupy, monkeypatch):
-    pytest.importorskip("numba_cuda", reason="needs numba-cuda")
-    cupy.cuda.runtime.getDeviceCount = count
-    with pytest.raises(ValueError, match=f"; .*{reason}"):
-        CALLS["fit"]()
-
-
-@pytest.mark.parametrize("make", [lambda x: np.full(2, 1.0, like=x), lambda x: np.ones(2, like=x)])
-def test_arguments_that_only_numpy_has_are_refused_as_in_cupy(make, cupy):
-    with pytest.raises(TypeError, match="unexpected keyword argument 'device'"):
-        make(cupy.asarray(np.zeros(2)))
-
-
-def test_the_oldest_generation_is_the_one_that_code_is_made_for():
-    pytest.importorskip("numba_cuda", reason="needs numba-cuda")
-    from simfloat.kernels.gpu import compiling
-
-    assert divmod(machines.OLDEST_GENERATION, 10) == compiling.OLDEST
-
-
-def test_a_gpu_older_than_ampere_is_named(cupy):
-    pytest.importorskip("numba_cuda", reason="needs numba-cuda")
-    cupy.cuda.Device = lambda: types.SimpleNamespace(compute_capability="75")
-    with pytest.raises(ValueError, match=r"; the GPU's compute capability is 7\.5, and kernels need 8\.0"):
-        CALLS["to"]()
-
-
-def test_the_self_test_refuses_a_gpu_that_is_not_there(monkeypatch, capsys):
-    without(monkeypatch, "cupy")
+    for call in (moved, fitted):
+        words = r"device='cuda' needs .* pip install simfloat\[cuda\]; CuPy is not installed"
+        with pytest.raises(ValueError, match=words):
+            call("cuda")
     assert main(["selftest", "--device", "cuda"]) == 2
     assert "simfloat selftest: device='cuda' needs" in capsys.readouterr().err
+    for device in ("gpu", 0, None, "cuda:0"):
+        with pytest.raises(ValueError, match=f"device is 'cpu' or 'cuda', got {device!r}"):
+            moved(device)
 
 
-@pytest.mark.parametrize("device", ["gpu", 0, None, "cuda:0"])
-def test_other_devices_are_refused_by_name(device):
-    with pytest.raises(ValueError, match=f"device is 'cpu' or 'cuda', got {device!r}"):
-        sf.nn.Linear(2, 1).to(device)
+def test_what_else_is_missing_is_named(cupy, monkeypatch):
+    compiling = pytest.importorskip("simfloat.kernels.gpu.compiling", reason="needs numba-cuda")
+    assert divmod(machines.OLDEST_GENERATION, 10) == compiling.OLDEST
+
+    def refused(words, call=moved):
+        with pytest.raises(ValueError, match=words):
+            call("cuda")
+
+    cupy.cuda.Device = lambda: types.SimpleNamespace(compute_capability="75")
+    refused(r"; the GPU's compute capability is 7\.5, and kernels need 8\.0")
+    for count, reason in ((lambda: 0, "CuPy finds no GPU"), (lambda: 1 / 0, "no GPU: division")):
+        cupy.cuda.runtime.getDeviceCount = count
+        refused(f"; .*{reason}", fitted)
+    without(monkeypatch, "numba_cuda")
+    refused("; numba-cuda is not installed")
 
 
-def test_a_model_goes_to_a_gpu_and_comes_back(cupy):
+def test_arguments_that_only_numpy_has_are_refused_as_in_cupy(cupy):
+    for make in (lambda x: np.full(2, 1.0, like=x), lambda x: np.ones(2, like=x)):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'device'"):
+            make(cupy.asarray(np.zeros(2)))
+
+
+def test_a_model_goes_to_a_gpu_and_comes_back(cupy, tmp_path):
     pytest.importorskip("numba_cuda", reason="needs numba-cuda")
-    model = sf.nn.Sequential(sf.nn.Linear(3, 2, rng=0), sf.nn.BatchNorm2d(2))
+    model, other = (sf.nn.Sequential(sf.nn.Linear(3, 2, rng=seed), sf.nn.BatchNorm2d(2)) for seed in (0, 1))
     before = {name: np.array(array) for name, array in model.state_dict().items()}
     model[0].weight.grad = np.ones((2, 3))
     assert model.to("cuda") is model
@@ -93,9 +77,12 @@ def test_a_model_goes_to_a_gpu_and_comes_back(cupy):
     assert isinstance(model[1].running_mean, cupy.ndarray)
     model.load_state_dict(before)
     assert isinstance(model[0].weight.data, cupy.ndarray)
+    sf.save(tmp_path / "model", model=model)  # files are those of the CPU
+    sf.load(tmp_path / "model", model=other)
     model.to("cpu").to("cpu")
     for name, array in model.state_dict().items():
         assert type(array) is np.ndarray and np.array_equal(array, before[name])
+        assert np.array_equal(other.state_dict()[name], array)
 
 
 def test_the_state_of_an_optimizer_moves_with_its_parameters(cupy):
@@ -107,18 +94,9 @@ def test_the_state_of_an_optimizer_moves_with_its_parameters(cupy):
         optimizer.step()
     state = optimizer.state_dict()
     model.to("cuda")
-    optimizer.follow()
-    assert {type(array) for array in optimizer.state[0].values() if array.ndim} == {cupy.ndarray}
-    optimizer.load_state_dict(state)
-    assert {type(array) for array in optimizer.state[0].values() if array.ndim} == {cupy.ndarray}
-
-
-def test_states_on_a_gpu_are_kept_in_files_of_the_cpu(cupy, tmp_path):
-    pytest.importorskip("numba_cuda", reason="needs numba-cuda")
-    model, other = (sf.nn.Linear(3, 2, rng=seed) for seed in (0, 1))
-    sf.save(tmp_path / "model", model=model.to("cuda"))
-    sf.load(tmp_path / "model", model=other)
-    assert np.array_equal(other.weight.data, model.weight.data.get())
+    for follow in (optimizer.follow, lambda: optimizer.load_state_dict(state)):
+        follow()
+        assert {type(array) for array in optimizer.state[0].values() if array.ndim} == {cupy.ndarray}
 
 
 def test_a_gpu_with_too_little_memory_is_reported_with_both_sizes(cupy):

@@ -107,36 +107,28 @@ def test_a_training_step_reads_one_number_from_the_gpu_whether_all_class_numbers
     assert read == ["__bool__"]
 
 
-def test_an_array_on_another_gpu_than_the_current_one_is_refused(cupy, placed):
+def test_an_array_on_another_gpu_than_the_current_one_is_refused_and_none_starts_nothing(cupy, placed):
+    loop(np.zeros(1), 1, cupy.asarray(np.zeros(0, np.float32)))
     cupy.cuda.Device().id = 1
     with pytest.raises(ValueError, match=r"GPU 1 is the current one, .* on GPU 0: .* `with cupy.cuda.Device\(0\):`"):
         loop(np.zeros(1), 1, cupy.asarray(np.zeros(3, np.float32)))
     assert cupy.started == []
 
 
-def test_nothing_is_started_for_no_elements(cupy):
-    loop(np.zeros(1), 1, cupy.asarray(np.zeros(0, np.float32)))
-    assert cupy.started == []
-
-
-@pytest.mark.parametrize(
-    "m, n, products, started",
-    [
-        (1024, 512, 1, [128 * 4 * 32]),
-        (1025, 513, 1, [129 * 5 * 32]),
-        (1024, 512, 2, [128 * 4 * 32] * 2),
+def test_large_products_are_started_in_tiles_and_small_ones_in_elements(cupy, monkeypatch):
+    counts = []
+    monkeypatch.setattr(thread_loops, "launch", lambda body, count, arguments: counts.append(count))
+    for m, n, products, started in (
+        (1024, 512, 1, [128 * 4 * 32]), (1025, 513, 1, [129 * 5 * 32]), (1024, 512, 2, [128 * 4 * 32] * 2),
         (256, 2048, 1, [64 * 8 * 32]),
         (504, 1023, 1, [504 * 1023]),  # too few to keep a GPU busy
         (1 << 19, 1, 1, [1 << 19]),  # no warp's width
         (7, 1 << 17, 1, [7 << 17]),  # no tile's height
-        (3, 5, 4, [4 * 3 * 5]),
-        (3, 0, 1, []),
-    ],
-)
-def test_large_products_are_started_in_tiles_and_small_ones_in_elements(cupy, monkeypatch, m, n, products, started):
-    counts = []
-    monkeypatch.setattr(thread_loops, "launch", lambda body, count, arguments: counts.append(count))
-    a, b, out = (cupy.asarray(np.zeros(shape, np.float32)) for shape in ((m, 2), (2 * products, n), (m * products, n)))
-    sums.stepwise_loops["fused"]["native"](a, b, out, np.zeros(1), np.zeros(1), 1.0)
-    sums.stepwise_loops["fused"]["odd"](a, b, out, np.zeros(1), np.zeros(1), 1.0)
-    assert counts == [*started, *[m * n * products] * (n > 0)]
+        (3, 5, 4, [4 * 3 * 5]), (3, 0, 1, []),
+    ):  # fmt: skip
+        counts.clear()
+        shapes = (m, 2), (2 * products, n), (m * products, n)
+        a, b, out = (cupy.asarray(np.zeros(shape, np.float32)) for shape in shapes)
+        for kind in ("native", "odd"):
+            sums.stepwise_loops["fused"][kind](a, b, out, np.zeros(1), np.zeros(1), 1.0)
+        assert counts == [*started, *[m * n * products] * (n > 0)]

@@ -16,45 +16,33 @@ from tests.reference import in_halves
 SHAPE = (5, 7, 96)
 
 
+def put(x, row, values):
+    x[row] = values
+
+
 def by_hand(accumulate, inputs=sf.FP16, output=sf.FP16):
     """A library that adds as an accumulator of ours does."""
 
-    def put(x, row, values):
-        x[row] = values
+    def multiply(a, b):
+        return sf.matmul(a, b.T, accumulate=accumulate, output=output)
 
-    return libraries.Product(
-        "by hand",
-        inputs,
-        output,
-        lambda x: x.copy(),
-        lambda a, b: sf.matmul(a, b.T, accumulate=accumulate, output=output),
-        np.asarray,
-        put,
-    )
+    return libraries.Product("by hand", inputs, output, lambda x: x.copy(), multiply, np.asarray, put)
 
 
-def test_one_chain_differs_nowhere():
+def test_a_difference_is_counted_and_its_order_found_inside_the_product():
     found = libraries.counted(by_hand(sf.tensor_core("hopper", sf.FP16)), SHAPE, "hopper")
-    assert found == {
-        "product": "by hand", "shape": [5, 7, 96], "model": 'tensor_core("hopper", FP16)', "results": 35,
-        "differing": 0,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "accumulate, inputs",
-    [(sf.blocked(64, sf.tensor_core("hopper", sf.E4M3), sf.FP32), sf.E4M3),
-     (sf.blocked(24, sf.FP32, sf.FP32), sf.FP32)],
-    ids=str,
-)  # fmt: skip
-def test_the_order_of_another_sum_is_found_inside_the_product(accumulate, inputs):
-    product = by_hand(accumulate, inputs, sf.FP32)
-    counted = libraries.counted(product, SHAPE, "hopper")
-    assert counted["differing"] > 0
-    found = libraries.revealed(product, SHAPE, counted["first"])
-    assert (found["found"], found["output"]) == (str(accumulate), "FP32")
-    assert found["differing from it"] == 0
-    assert found["reason"].startswith("The accumulator gives the bits of all ")
+    model = 'tensor_core("hopper", FP16)'
+    assert found == dict(product="by hand", shape=[5, 7, 96], model=model, results=35, differing=0)
+    for accumulate, inputs in (
+        (sf.blocked(64, sf.tensor_core("hopper", sf.E4M3), sf.FP32), sf.E4M3),
+        (sf.blocked(24, sf.FP32, sf.FP32), sf.FP32),
+    ):
+        product = by_hand(accumulate, inputs, sf.FP32)
+        counted = libraries.counted(product, SHAPE, "hopper")
+        assert counted["differing"] > 0
+        found = libraries.revealed(product, SHAPE, counted["first"])
+        assert (found["found"], found["output"], found["differing from it"]) == (str(accumulate), "FP32", 0)
+        assert found["reason"].startswith("The accumulator gives the bits of all ")
 
 
 def test_an_order_that_no_accumulator_has_is_written_down():
@@ -154,12 +142,11 @@ ON_AN_H200 = {
 }
 
 
-@pytest.mark.parametrize("name", ON_AN_H200)
-def test_products_of_libraries_on_an_h200_are_sums_in_these_orders(name):
+def test_products_of_libraries_on_an_h200_are_sums_in_these_orders():
     # PyTorch 2.11.0 and CuPy 14.2.0 with cuBLAS 13.1, driver 580.159.04, November 2026.
     recorded = np.load(pathlib.Path(__file__).parent / "recorded" / "nvidia_h200_libraries.npz")
-    inputs, output, *accumulators = ON_AN_H200[name]
-    for (m, n, k), accumulate in zip(((32, 32, 992), (1, 256, 1024)), accumulators, strict=True):
-        a, b = libraries.operands_of(by_hand(accumulate, inputs, output), (m, n, k))
-        product = sf.matmul(a, b.T, accumulate=accumulate, output=output)
-        assert_bits(product, recorded[f"{name}|{m}x{n}x{k}"])
+    for name, (inputs, output, *accumulators) in ON_AN_H200.items():
+        for (m, n, k), accumulate in zip(((32, 32, 992), (1, 256, 1024)), accumulators, strict=True):
+            a, b = libraries.operands_of(by_hand(accumulate, inputs, output), (m, n, k))
+            product = sf.matmul(a, b.T, accumulate=accumulate, output=output)
+            assert_bits(product, recorded[f"{name}|{m}x{n}x{k}"], of=name)

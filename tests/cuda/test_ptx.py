@@ -15,17 +15,17 @@ from simfloat.kernels.rounding.grid import Grid  # noqa: E402
 from simfloat.kernels.units.aligned import Unit  # noqa: E402
 
 GRID = types.UniTuple(types.float64, len(Grid._fields))
-NO_WORDS, PLACE, ONE = (
-    types.UniTuple(types.uint32, 1),
-    types.UniTuple(types.uint64, 4),
-    types.UniTuple(types.float64, 1),
-)
+NO_WORDS, PLACE = types.UniTuple(types.uint32, 1), types.UniTuple(types.uint64, 4)
+ONE = types.UniTuple(types.float64, 1)
 SINGLE, DOUBLE, COUNTERS = (types.Array(element, 1, "C") for element in (types.float32, types.float64, types.int64))
 
 SINGLE_GRID, COUNTER = types.UniTuple(types.float32, len(Grid._fields)), types.UniTuple(types.int64, 6)
 ELEMENTS = types.float32, types.float64, types.uint16, types.uint32
 MATRIX, WIDE_MATRIX, IMAGES, PAIRS = (types.Array(element, 2, "C") for element in ELEMENTS)
 WITH_EXPONENTS = (WIDE_MATRIX, WIDE_MATRIX, *[types.Array(types.int32, 2, "C")] * 2, WIDE_MATRIX)
+
+#: The types of the arguments of sums: matrices, grids, and a number.
+SUMS = (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32)
 
 #: (loop, types, how many fused multiply-adds its functions ask for at most)
 KERNELS = {
@@ -34,15 +34,9 @@ KERNELS = {
     "sqrt, FP32": (elementwise.native_results["sqrt"], (SINGLE, ONE, ONE, SINGLE), 0),
     "divide, FP32": (elementwise.native_results["divide"], (SINGLE, SINGLE, ONE, SINGLE), 0),
     "multiply, single": (
-        elementwise.single_results["multiply"],
-        (SINGLE, SINGLE, ONE, types.float64, SINGLE, GRID, types.int64),
-        12,
+        elementwise.single_results["multiply"], (SINGLE, SINGLE, ONE, types.float64, SINGLE, GRID, types.int64), 12,
     ),
-    "sums, E5M2": (
-        sums.stepwise_loops["fused"]["odd"].with_tile(ELEMENT),
-        (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32),
-        20,
-    ),
+    "sums, E5M2": (sums.stepwise_loops["fused"]["odd"].with_tile(ELEMENT), SUMS, 20),
     "sums, Hopper": (
         units.loops["truncated"]["truncated"].tiles.with_tile(units.ROWS._replace(warp=WARP)),
         (*WITH_EXPONENTS, types.UniTuple(types.float64, len(Unit._fields)), GRID, types.int64, COUNTER, types.uint64),
@@ -50,10 +44,9 @@ KERNELS = {
     ),
     "sums, pairwise": (
         sums.pairwise_loops["native"],
-        (*[MATRIX] * 3, SINGLE_GRID, types.float32, types.int64, COUNTER, types.uint64),
-        0,
+        (*[MATRIX] * 3, SINGLE_GRID, types.float32, types.int64, COUNTER, types.uint64), 0,
     ),
-}
+}  # fmt: skip
 
 
 pytestmark = pytest.mark.usefixtures("nvvm")
@@ -110,8 +103,7 @@ def test_rows_of_four_bytes_that_begin_where_four_numbers_are_read_at_once_are_r
     assert loop.tile_for(2048, 2048, 8) == loop.tile_for(2048, 2046, 4) == loop.tile_for(2046, 2048, 4) == wide[QUICK]
     assert loop.tile_for(3, 1 << 20, 4) == loop.tile_for(64, 64, 4) == FEW
     assert sums.stepwise_loops["fused"]["plain"].tile_for(2048, 2048, 4) == ELEMENT
-    matrices = (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32)
-    ptx = compiling.compile_to_ptx(loop.with_tile(wide[SIDE_BY_SIDE]).body, matrices).ptx.decode()
+    ptx = compiling.compile_to_ptx(loop.with_tile(wide[SIDE_BY_SIDE]).body, SUMS).ptx.decode()
     assert ptx.count("ld.global.v4.f32") % 3 == 0 and ".local" not in ptx
     assert 32 * (4 * ptx.count("ld.global.v4.f32")) == 12 * len(arithmetic(ptx))
 
@@ -119,15 +111,6 @@ def test_rows_of_four_bytes_that_begin_where_four_numbers_are_read_at_once_are_r
 @threads_over("out")
 def unfused(i, x, y, out):
     out[i] = x[i] * y[i] + out[i]
-
-
-def test_the_count_sees_a_contraction(monkeypatch):
-    def found():
-        return arithmetic(compiling.compile_to_ptx(unfused.body, (SINGLE, SINGLE, SINGLE)).ptx.decode())
-
-    assert found() == ["mul.rn.f32", "add.rn.f32"]
-    monkeypatch.setitem(compiling.OPTIONS, "fma", 1)
-    assert found() == ["fma.rn.f32"]
 
 
 def test_a_kernel_has_one_parameter_whose_numbers_lie_where_a_driver_puts_parameters():
@@ -162,17 +145,18 @@ def test_what_is_no_parameter_of_the_kernel_stays_and_pointers_may_be_declared_a
     ]
 
 
-def test_code_is_kept_on_disk_and_made_once(monkeypatch, tmp_path):
+def test_code_is_for_every_gpu_from_ampere_on_and_kept_on_disk(monkeypatch, tmp_path):
     from simfloat.kernels.compile import cache
 
     monkeypatch.setattr(cache, "kernel_directories", lambda: [tmp_path])
     first = compiling.load_or_compile(unfused.body, (SINGLE, SINGLE, SINGLE))
-    monkeypatch.delattr(compiling, "compile_to_ptx")
-    assert compiling.load_or_compile(unfused.body, (SINGLE, SINGLE, SINGLE)) == first
-    assert first.entry in first.ptx.decode()
-
-
-def test_code_is_for_every_gpu_from_ampere_on_and_for_drivers_as_old():
-    ptx = compiling.compile_to_ptx(unfused.body, (SINGLE, SINGLE, SINGLE)).ptx.decode()
+    with monkeypatch.context() as patch:
+        patch.delattr(compiling, "compile_to_ptx")
+        assert compiling.load_or_compile(unfused.body, (SINGLE, SINGLE, SINGLE)) == first
+    ptx = first.ptx.decode()
+    assert first.entry in ptx and arithmetic(ptx) == ["mul.rn.f32", "add.rn.f32"]
     # PTX 7.0 came with sm_80 and CUDA 11.0; a driver refuses versions that it does not know, whatever they say.
     assert re.findall(r"^\.(?:version|target) .*", ptx, re.MULTILINE) == [".version 7.0", ".target sm_80"]
+    monkeypatch.setitem(compiling.OPTIONS, "fma", 1)
+    contracted = compiling.compile_to_ptx(unfused.body, (SINGLE, SINGLE, SINGLE)).ptx.decode()
+    assert arithmetic(contracted) == ["fma.rn.f32"], "the count sees a contraction"

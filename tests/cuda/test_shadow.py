@@ -1,6 +1,7 @@
 """The repetition of calls on a GPU sees each call and any difference, and does not change arguments."""
 
 import inspect
+from itertools import product
 
 import numpy as np
 import pytest
@@ -37,10 +38,10 @@ def test_every_public_function_whose_result_is_numbers_is_repeated():
     assert set(FUNCTIONS) < set(shadow.functions())
 
 
-@pytest.mark.parametrize("name", sorted(shadow.functions()))
-def test_the_tests_calls_are_the_shadows(name, request):
+def test_the_tests_calls_are_the_shadows(request):
     expected = getattr(request.config, "shadow", None) is not None
-    assert (getattr(sf, name).__code__.co_filename == shadow.__file__) == expected
+    for name in shadow.functions():
+        assert (getattr(sf, name).__code__.co_filename == shadow.__file__) == expected
 
 
 def test_a_repeated_call_returns_the_same_and_is_counted(own):
@@ -51,72 +52,65 @@ def test_a_repeated_call_returns_the_same_and_is_counted(own):
     assert own.repeated == {"round": 1, "encode": 1}
 
 
-def test_calls_of_which_every_pair_of_arguments_was_met_are_not_repeated(own):
+def test_small_calls_with_a_new_pair_of_arguments_are_repeated_and_every_call_on_a_gpu(own):
     rounded = own.beside(original("round"))
-    for format in (sf.FP16, sf.BF16):
-        for mode in (sf.nearest_even, sf.toward_zero):
-            rounded(X, format, mode)
-            rounded(X + 1, format, mode)
+    for format, mode in product((sf.FP16, sf.BF16), (sf.nearest_even, sf.toward_zero)):
+        rounded(X, format, mode)
+        rounded(X + 1, format, mode)
     assert own.repeated == {"round": 4}
-
-
-def test_on_a_gpu_every_call_is_repeated():
+    short = shadow.Shadow(StandIn(most_steps=7))
+    short.beside(original("round"))(X, sf.BF16)
+    assert short.left_out == {"round": 1} and short.repeated == {}
     with StandIn().present():
-        own = shadow.Shadow(Gpu())
+        every = shadow.Shadow(Gpu())
         for _ in range(3):
-            own.beside(original("add"))(X, X[:, ::-1], sf.FP16)
-    assert own.repeated == {"add": 3}
+            every.beside(original("add"))(X, X[:, ::-1], sf.FP16)
+    assert every.repeated == {"add": 3}
 
 
-def test_calls_too_long_for_plain_python_are_left_out_and_counted():
-    own = shadow.Shadow(StandIn(most_steps=7))
-    own.beside(original("round"))(X, sf.BF16)
-    assert own.left_out == {"round": 1} and own.repeated == {}
+def test_a_difference_is_found():
+    launch = StandIn().launch
+    for change in (  # a bit, the sign of a zero, a NaN
+        lambda x: np.nextafter(x, 9, out=x), lambda x: np.copysign(x, -1.0, out=x), lambda x: x.fill(np.nan),
+    ):  # fmt: skip
+
+        def wrong(body, count, arguments, change=change):
+            launch(body, count, arguments)
+            change(arguments[2]._host)
+
+        own = shadow.Shadow(StandIn())
+        own.device.launch = wrong
+        words = r"round on the GPU, of x=float64\(3,\), format=.*1 of 3 differ|3 of 3"
+        with pytest.raises(AssertionError, match=words):
+            own.beside(original("round"))(np.array([0.0, 1.0, 2.0]), sf.FP16)
 
 
-WRONG = {
-    "a bit": lambda x: np.nextafter(x, 9, out=x),
-    "the sign of a zero": lambda x: np.copysign(x, -1.0, out=x),
-    "a NaN": lambda x: x.fill(np.nan),
-}
+def another_type(x, format):
+    return x.astype(np.float32 if shadow.is_on_gpu(x) else np.float64)
 
 
-@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
-def test_a_difference_is_found(own, change):
-    launch = own.device.launch
-
-    def wrong(body, count, arguments):
-        launch(body, count, arguments)
-        change(arguments[2]._host)
-
-    own.device.launch = wrong
-    with pytest.raises(AssertionError, match=r"round on the GPU, of x=float64\(3,\), format=.*1 of 3 differ|3 of 3"):
-        own.beside(original("round"))(np.array([0.0, 1.0, 2.0]), sf.FP16)
+def array_of_numpy(x, format):
+    return np.zeros(3)
 
 
-OTHERWISE = {
-    "another type": lambda x, format: x.astype(np.float32 if shadow.is_on_gpu(x) else np.float64),
-    "an array of NumPy's": lambda x, format: np.zeros(3),
-    "an error": lambda x, format: x / x if not shadow.is_on_gpu(x) else x.get() @ x,
-    "another error": lambda x, format: operand_error(shadow.is_on_gpu(x)),
-    "an operand that changed": lambda x, format: write(x),
-}
+def error(x, format):
+    return x.get() @ x if shadow.is_on_gpu(x) else x / x
 
 
-def operand_error(on_gpu):
-    raise ValueError("there" if on_gpu else "here")
+def another_error(x, format):
+    raise ValueError("there" if shadow.is_on_gpu(x) else "here")
 
 
-def write(x):
+def changed_operand(x, format):
     if shadow.is_on_gpu(x):
         x[0] = 7.0
     return x + 1
 
 
-@pytest.mark.parametrize("function", OTHERWISE.values(), ids=OTHERWISE)
-def test_other_differences_are_found(own, function):
-    with pytest.raises(AssertionError, match="on the GPU, of x="):
-        own.beside(function)(np.ones(3), sf.FP16)
+def test_other_differences_are_found():
+    for function in (another_type, array_of_numpy, error, another_error, changed_operand):
+        with pytest.raises(AssertionError, match="on the GPU, of x="):
+            shadow.Shadow(StandIn()).beside(function)(np.ones(3), sf.FP16)
 
 
 def test_events_are_compared_and_observed_once(own):
@@ -143,19 +137,17 @@ def test_random_bits_are_the_same_and_continue_once(own):
     assert stream.state == other.state
 
 
-LAYOUTS = {
-    "rows": X, "columns": X.T, "every second": X[:, ::2], "backwards": X[::-1, ::-2],
-    "repeated": np.broadcast_to(X[0], (3, 4)), "backwards in rows alone": X[:, ::-1].T, "a number": np.array(2.5),
-    "nothing": X[:, :0],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("x", LAYOUTS.values(), ids=LAYOUTS)
-def test_arrays_lie_on_the_gpu_as_they_lie_here(x):
+def test_arrays_lie_on_the_gpu_as_they_lie_here():
+    views = X, X.T, X[:, ::2], X[::-1, ::-2], np.broadcast_to(X[0], (3, 4)), X[:, ::-1].T, np.array(2.5), X[:, :0]
     with StandIn().present():
-        there = strided(StandIn(), x)
-    assert there.strides == x.strides or x.size < 2
-    assert np.array_equal(there.get(), x)
+        for x in views:
+            there = strided(StandIn(), x)
+            assert there.strides == x.strides or x.size < 2
+            assert np.array_equal(there.get(), x)
+        move = Move(StandIn())  # an array that occurs twice is one array there
+        assert move.argument(X, "ArrayLike") is move.argument(X, "ArrayLike")
+        assert isinstance(move.argument([1.0, 2.0], "ArrayLike"), standin.ndarray)
+        assert move.argument(1.5, "ArrayLike") == 1.5
 
 
 def test_types_that_cupy_does_not_have_stay_on_the_cpu(own):
@@ -166,11 +158,3 @@ def test_types_that_cupy_does_not_have_stay_on_the_cpu(own):
             Move(StandIn()).argument(x, "ArrayLike")
     own.beside(original("round"))(np.ones(2, ">f4"), sf.FP16)
     assert own.repeated == {}
-
-
-def test_an_array_that_occurs_twice_is_one_array_on_the_gpu():
-    with StandIn().present():
-        move = Move(StandIn())
-        assert move.argument(X, "ArrayLike") is move.argument(X, "ArrayLike")
-        assert isinstance(move.argument([1.0, 2.0], "ArrayLike"), standin.ndarray)
-        assert move.argument(1.5, "ArrayLike") == 1.5

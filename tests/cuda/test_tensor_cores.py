@@ -23,12 +23,9 @@ UNEXPLAINED: set[tuple[str, str]] = set()
 
 
 def test_recorded_results_equal_our_models():
-    differing = set()
-    for path in RECORDED:
-        for what, got, want in comparing.replayed(json.loads(path.read_text())):
-            if not comparing.equal_bits(got, want).all():
-                differing.add((path.name, what))
-    assert differing == UNEXPLAINED
+    replayed = ((path.name, comparing.replayed(json.loads(path.read_text()))) for path in RECORDED)
+    cases = ((name, *case) for name, rows in replayed for case in rows)
+    assert {(name, what) for name, what, got, want in cases if not comparing.equal_bits(got, want).all()} == UNEXPLAINED
 
 
 @pytest.fixture
@@ -60,38 +57,32 @@ def test_a_gpu_with_our_bits_differs_nowhere_and_its_file_is_replayed(gpu, tmp_p
 
     monkeypatch.setattr(comparing, "compared", looking)
     code, found = run(path)
-    assert code == 0
-    assert seen == list(range(24)), "the file is whole after every finding"
+    assert code == 0 and seen == list(range(24)), "the file is whole after every finding"
     assert (found["device"], found["capability"]) == ("GPU by hand", 90)
     assert found["cuda"] == {"driver": 13000, "runtime": 13020} and found["driver"]
     assert found["versions"]["numpy"] == np.__version__
     assert found["date"].startswith("20") and found["commit"] and "python" in found["command"]
-    assert len(found["instructions"]) == 24
-    for entry in found["instructions"]:
-        assert [case["differing"] for case in entry["cases"]] == [0] * 12
+    assert [[case["differing"] for case in entry["cases"]] for entry in found["instructions"]] == [[0] * 12] * 24
     replayed = list(comparing.replayed(found))
     assert len(replayed) == 24 * 6
     for _, got, want in replayed:
         assert got.shape == (1, 4, 8)
         assert_bits(got, want)
-    assert len(capsys.readouterr().out.splitlines()) == 1 + 24
-    assert path.stat().st_size < 300_000
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 24 and path.stat().st_size < 300_000
 
 
 def test_other_bits_are_counted_and_kept(few, tmp_path, monkeypatch, capsys):
     def wrong(self, blocks, threads, arguments):
         right(self, blocks, threads, arguments)
         if (self.unit.family, self.unit.b) == ("mma", sf.BF16) and arguments[4] == 2:
-            d = arguments[3]
-            d[1, 9, 3] = 7.25
+            arguments[3][1, 9, 3] = 7.25
 
     right = unit_by_hand.Module.__call__
     monkeypatch.setattr(unit_by_hand.Module, "__call__", wrong)
     code, found = run(tmp_path / "wrong.json")
-    assert code == 1
     name = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
     (entry,) = [entry for entry in found["instructions"] if entry["instruction"] == name]
-    assert [case["differing"] for case in entry["cases"]] == [0, 1] * 6
+    assert code == 1 and [case["differing"] for case in entry["cases"]] == [0, 1] * 6
     # The row that differs is the first one kept.
     differing = [
         (what, place.tolist())
@@ -110,35 +101,29 @@ def test_operands_at_wrong_places_are_called_so_and_not_counted(few, tmp_path, m
 
     monkeypatch.setattr(unit_by_hand, "elements", one_side)
     code, found = run(tmp_path / "layout.json")
-    assert code == 1
+    assert code == 1 and "layout: " in capsys.readouterr().out
     for entry in found["instructions"]:
-        if "wgmma" in entry["instruction"]:
-            assert "sums of whole numbers are wrong, the first at [0, 0, 0]" in entry["layout"]
-            assert "cases" not in entry
-        else:
-            assert "layout" not in entry
-    assert "layout: " in capsys.readouterr().out
+        is_wrong = "wgmma" in entry["instruction"]
+        assert ("layout" in entry, "cases" in entry) == (is_wrong, not is_wrong)
+        assert not is_wrong or "sums of whole numbers are wrong, the first at [0, 0, 0]" in entry["layout"]
 
 
 def test_a_failure_is_recorded_and_the_rest_continues(few, tmp_path, monkeypatch):
-    compiled = comparing.programs.compiled
+    compiled, error = comparing.programs.compiled, "NVRTC_ERROR_COMPILATION: no such instruction"
 
     def refused(unit, capability):
         if unit.family == "wgmma" and unit.a == sf.TF32:
-            raise RuntimeError("NVRTC_ERROR_COMPILATION: no such instruction")
+            raise RuntimeError(error)
         return compiled(unit, capability)
 
     monkeypatch.setattr(comparing.programs, "compiled", refused)
     code, found = run(tmp_path / "refused.json")
-    assert code == 1
+    name = "wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32"
     failed = [entry for entry in found["instructions"] if "error" in entry]
-    assert failed == [
-        {
-            "instruction": "wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32",
-            "error": "RuntimeError: NVRTC_ERROR_COMPILATION: no such instruction",
-        }
-    ]
+    assert code == 1 and failed == [{"instruction": name, "error": f"RuntimeError: {error}"}]
     assert len(list(comparing.replayed(found))) == (len(few) - 1) * 6
+    code, found = run(tmp_path / "late.json", seconds=0.0)
+    assert code == 1 and {entry["error"] for entry in found["instructions"]} == {"no time was left"}
 
 
 def test_requests_of_a_worker_can_be_sent_to_it(gpu, monkeypatch, tmp_path):
@@ -150,24 +135,14 @@ def test_requests_of_a_worker_can_be_sent_to_it(gpu, monkeypatch, tmp_path):
         assert pickle.loads(pickle.dumps((task.call, task.then))) == (task.call, task.then)
 
 
-def test_without_time_nothing_is_left_unsaid(gpu, tmp_path):
-    code, found = run(tmp_path / "late.json", seconds=0.0)
-    assert code == 1
-    assert {entry["error"] for entry in found["instructions"]} == {"no time was left"}
-
-
-def test_without_a_gpu_it_says_so(monkeypatch, capsys):
-    monkeypatch.setattr(command, "what_cuda_lacks", lambda: "CuPy finds no GPU")
-    with pytest.raises(SystemExit) as end:
-        command.main.callback(None, 5.0)
-    assert end.value.code == 2
-    assert "CuPy finds no GPU" in capsys.readouterr().err
-
-
-def test_a_gpu_that_we_have_no_model_of_is_refused(gpu, tmp_path):
+def test_without_a_gpu_or_a_model_of_it_it_says_so(gpu, tmp_path, monkeypatch, capsys):
     gpu.cuda.Device = lambda: types.SimpleNamespace(compute_capability="75")
     with pytest.raises(worker.Failure, match="no model of compute capability 75"):
         command.run(tmp_path / "turing.json", 1.0, unit_by_hand.Here())
+    monkeypatch.setattr(command, "what_cuda_lacks", lambda: "CuPy finds no GPU")
+    with pytest.raises(SystemExit) as end:
+        command.main.callback(None, 5.0)
+    assert end.value.code == 2 and "CuPy finds no GPU" in capsys.readouterr().err
 
 
 def test_a_worker_that_fails_hangs_or_ends_is_replaced():

@@ -173,14 +173,12 @@ def fitted(device, folder=None, resume=None, steps=2):
     return list(model.parameters())
 
 
-def test_a_checkpoint_of_a_gpu_continues_on_the_cpu_and_the_reverse(tmp_path):
+def test_a_checkpoint_of_a_gpu_continues_on_the_cpu_and_the_reverse(tmp_path, monkeypatch):
     expected = fitted(nullcontext)
     for number, (first, second) in enumerate([(on_gpu, nullcontext), (nullcontext, on_gpu)]):
         fitted(first, tmp_path / str(number), steps=1)
         assert all(map(torch.equal, fitted(second, resume=tmp_path / str(number)), expected))
-
-
-def test_random_states_of_more_gpus_than_there_are_continue_on_the_first_ones(monkeypatch):
+    # Random states of more GPUs than there are continue on the first ones.
     states, restored = [torch.zeros(16), torch.ones(16)], []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

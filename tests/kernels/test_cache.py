@@ -58,18 +58,8 @@ def compiled(process):
 
 def copied_package(folder):
     """A copy of the package, sources only."""
-    for path in SOURCES.rglob("*.py"):
-        copy = folder / "simfloat" / path.relative_to(SOURCES)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(path.read_bytes())
+    shutil.copytree(SOURCES, folder / "simfloat", ignore=lambda _, names: {n for n in names if n == "__pycache__"})
     return folder
-
-
-def assert_whole(folder):
-    """Require both kernels, complete, and no other file."""
-    paths = [*folder.iterdir()]
-    assert len(paths) == 2 and all(path.name.endswith(cache.SUFFIX) for path in paths)
-    assert None not in map(cache.read_kernel, paths)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +71,9 @@ def kernels(tmp_path_factory):
 
 
 def test_processes_at_once_on_a_cold_cache_do_not_disturb_each_other(kernels):
-    assert_whole(kernels)
+    paths = [*kernels.iterdir()]
+    assert len(paths) == 2 and all(path.name.endswith(cache.SUFFIX) for path in paths)
+    assert None not in map(cache.read_kernel, paths)
 
 
 def test_checkouts_and_processors_of_a_level_share_a_directory(kernels, tmp_path):
@@ -95,35 +87,39 @@ def test_checkouts_and_processors_of_a_level_share_a_directory(kernels, tmp_path
     assert count == 0 and path.startswith(str(tmp_path))
 
 
-def test_kernels_that_a_wheel_brings_are_used_where_they_fit(kernels, tmp_path):
-    package, elsewhere = copied_package(tmp_path), str(tmp_path / "elsewhere")
+def test_kernels_that_a_wheel_brings_are_used_where_they_fit_and_damaged_ones_compiled_again(kernels, tmp_path):
+    package, elsewhere = copied_package(tmp_path), tmp_path / "elsewhere"
     brought = shutil.copytree(kernels, package / "simfloat" / "compiled")
-    assert compiled(start(tmp_path, PYTHONPATH=str(package), NUMBA_CACHE_DIR=elsewhere))[0] == 0
-    assert not os.path.exists(elsewhere)
+    assert compiled(start(tmp_path, PYTHONPATH=str(package), NUMBA_CACHE_DIR=str(elsewhere)))[0] == 0
+    assert not elsewhere.exists()
     one, other = sorted(brought.iterdir())
-    one.rename(tmp_path / "kept")
+    content = bytearray(one.read_bytes())
+    content[-100] ^= 1
     other.rename(one)  # whole, but of another function
-    (tmp_path / "kept").rename(other)
-    assert compiled(start(tmp_path, PYTHONPATH=str(package), NUMBA_CACHE_DIR=elsewhere))[0] == 2
-    assert len(os.listdir(brought)) == 2, "nothing is written there"
-
-
-def test_a_damaged_file_is_compiled_again(kernels, tmp_path):
-    place = shutil.copytree(kernels, tmp_path / "simfloat")
+    place = shutil.copytree(kernels, elsewhere / "simfloat")
     half, flipped = sorted(place.iterdir())
     half.write_bytes(half.read_bytes()[: half.stat().st_size // 2])
-    content = bytearray(flipped.read_bytes())
-    content[-100] ^= 1
     flipped.write_bytes(content)
-    assert compiled(start(tmp_path, NUMBA_CACHE_DIR=str(tmp_path)))[0] == 2
-    assert_whole(place)
+    assert compiled(start(tmp_path, PYTHONPATH=str(package), NUMBA_CACHE_DIR=str(elsewhere)))[0] == 2
+    assert None not in map(cache.read_kernel, place.iterdir()) and len(os.listdir(place)) == 2
+    assert len(os.listdir(brought)) == 1, "nothing is written there"
 
 
 def test_without_a_writable_place_kernels_are_compiled_without_a_message(tmp_path):
     package = copied_package(tmp_path)
     (package / "simfloat" / "kernels" / "__pycache__").touch()
     assert compiled(start(tmp_path, PYTHONPATH=str(package)))[0] == 2
-    assert not cache.write_kernel(Path("/dev/null/simfloat/kernel"), b"content")
+
+
+def test_kernels_of_a_zipped_package_are_kept_in_the_home(kernels, tmp_path):
+    archive = tmp_path / "simfloat.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in SOURCES.rglob("*.py"):
+            file.write(path, Path("simfloat") / path.relative_to(SOURCES))
+    folder = "Library/Caches" if sys.platform == "darwin" else ".cache"
+    shutil.copytree(kernels, tmp_path / folder / "simfloat")
+    count, path = compiled(start(tmp_path, PYTHONPATH=str(archive), HOME=str(tmp_path)))
+    assert count == 0 and path.startswith(str(archive))
 
 
 def test_kernels_are_kept_next_to_the_sources_and_outdated_ones_removed(kernels, tmp_path):
@@ -137,16 +133,6 @@ def test_kernels_are_kept_next_to_the_sources_and_outdated_ones_removed(kernels,
         assert compiled(start(tmp_path, **environment))[0] == count
     after = set(os.listdir(place))
     assert len(before) == len(after) == 2 and not before & after
-
-
-def test_kernels_of_a_zipped_package_are_kept_in_the_home(tmp_path):
-    archive = tmp_path / "simfloat.zip"
-    with zipfile.ZipFile(archive, "w") as file:
-        for path in SOURCES.rglob("*.py"):
-            file.write(path, Path("simfloat") / path.relative_to(SOURCES))
-    environment = {"PYTHONPATH": str(archive), "HOME": str(tmp_path)}
-    counts, paths = zip(*[compiled(start(tmp_path, **environment)) for _ in range(2)], strict=True)
-    assert counts == (2, 0) and all(path.startswith(str(archive)) for path in paths)
 
 
 def test_the_digest_of_the_sources_covers_every_file_of_the_processors_kernels(tmp_path, monkeypatch):
@@ -205,28 +191,21 @@ def test_modules_of_kernels_import_only_what_is_found_in_their_texts():
                 assert not any(alias.name.startswith(cache.PACKAGE) for alias in node.names), (name, node.lineno)
 
 
-def test_a_file_that_vanishes_is_compiled_again(tmp_path):
+def test_files_are_written_and_read_whole_and_the_environment_variable_names_their_only_place(tmp_path, monkeypatch):
+    new = tmp_path / "new"
     assert cache.read_kernel(tmp_path / "absent") is None
-    assert (
-        cache.write_kernel(tmp_path / "new" / "file", b"content")
-        and cache.read_kernel(tmp_path / "new" / "file") == b"content"
-    )
-    assert not cache.write_kernel(tmp_path / "new" / "file" / "below", b"content")
-    assert os.listdir(tmp_path / "new") == ["file"]
+    assert cache.write_kernel(new / "file", b"content") and cache.read_kernel(new / "file") == b"content"
+    for place in (new / "file" / "below", Path("/dev/null/simfloat/kernel")):
+        assert not cache.write_kernel(place, b"content")
 
-
-def test_a_partial_file_is_removed_after_ctrl_c(tmp_path, monkeypatch):
     def interrupted(draft, content):
         draft.touch()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "write_bytes", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        cache.write_kernel(tmp_path / "kernel", b"")
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("variable, place", [("", 0), ("/somewhere", 1)])
-def test_the_environment_variable_names_the_only_place(monkeypatch, variable, place):
-    monkeypatch.setattr(cache.config, "CACHE_DIR", variable)
-    assert (cache.kernel_directories() == [Path("/somewhere/simfloat")]) == bool(place)
+        cache.write_kernel(new / "kernel", b"")
+    assert os.listdir(new) == ["file"]
+    for variable in ("", "/somewhere"):
+        monkeypatch.setattr(cache.config, "CACHE_DIR", variable)
+        assert (cache.kernel_directories() == [Path("/somewhere/simfloat")]) == bool(variable)

@@ -1,5 +1,7 @@
 """Operations on 16-bit numbers in one float32 operation have the bits of round-to-odd in float64."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -43,23 +45,16 @@ def test_the_short_loops_serve_the_modes_to_nearest():
         assert route_of(name, sf.FP16, sf.nearest_even, True, CPU).source is source
 
 
-@pytest.mark.parametrize("exponents", [(0, 0), (-126, 0), *((-120, low) for low in range(-15, -5)), (127, 0), (0, 126)])
-def test_products_and_quotients_of_all_significands_of_bfloat16(exponents):
+def test_products_quotients_and_sums_of_all_significands_of_bfloat16():
     """Near both ends of the range and among the subnormals, where the last bits of both fall below float32's."""
     x, y = significands(8)
-    first, second = exponents
-    x, divisor, y = np.ldexp(x, first), np.ldexp(y, -second), np.ldexp(y, second)
-    for mode in MODES[:2]:
-        assert_float64_agrees("multiply", (x, y), sf.BF16, mode)
-        assert_float64_agrees("divide", (x, divisor), sf.BF16, mode)
-
-
-@pytest.mark.parametrize("gap", range(27))
-def test_sums_of_all_significands_of_bfloat16(gap):
-    x, y = significands(8)
-    y = np.ldexp(y, -gap)
-    assert_float64_agrees("add", (x, y), sf.BF16, sf.nearest_even)
-    assert_float64_agrees("subtract", (x, y), sf.BF16, sf.nearest_away)
+    for first, second in ((0, 0), (-126, 0), *((-120, low) for low in range(-15, -5)), (127, 0), (0, 126)):
+        for mode in MODES[:2]:
+            assert_float64_agrees("multiply", (np.ldexp(x, first), np.ldexp(y, second)), sf.BF16, mode)
+            assert_float64_agrees("divide", (np.ldexp(x, first), np.ldexp(y, -second)), sf.BF16, mode)
+    for gap in range(27):
+        assert_float64_agrees("add", (x, np.ldexp(y, -gap)), sf.BF16, sf.nearest_even)
+        assert_float64_agrees("subtract", (x, np.ldexp(y, -gap)), sf.BF16, sf.nearest_away)
 
 
 @pytest.mark.parametrize("name", FEW)
@@ -86,18 +81,14 @@ def test_every_number_has_its_root_and_reciprocal():
             assert_float64_agrees(name, (x,), format, sf.nearest_even)
 
 
-@pytest.mark.parametrize("format", (sf.BF16, sf.FP16), ids=repr)
-def test_one_other_number_is_enough_for_the_careful_loop(format, rng):
+def test_one_other_number_is_enough_for_the_careful_loop():
     """A sum just above a tie is one only if the addend beyond the format's bits counts."""
     ones = np.ones(2 * BLOCK, np.float32)
-    addends = np.full(2 * BLOCK, format.eps / 2, np.float32)
-    for place in (0, BLOCK - 1, BLOCK, -1):
-        other = addends.copy()
+    for format, place in product((sf.BF16, sf.FP16), (0, BLOCK - 1, BLOCK, -1)):
+        other = np.full(2 * BLOCK, format.eps / 2, np.float32)
         other[place] *= np.float32(1 + 2.0**-23)
-        got = sf.add(ones, other, format)
-        assert got[place] == 1 + format.eps and np.sum(got != 1) == 1
-        product = sf.fma(ones, ones, other, format)
-        assert product[place] == 1 + format.eps and np.sum(product != 1) == 1
+        for got in (sf.add(ones, other, format), sf.fma(ones, ones, other, format)):
+            assert got[place] == 1 + format.eps and np.sum(got != 1) == 1
 
 
 def test_products_that_float32_has_not_are_added_exactly(rng):

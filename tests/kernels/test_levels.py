@@ -37,10 +37,8 @@ FOUND = [
 
 def in_a_process(code, **environment):
     """Return the JSON output of another Python process."""
-    command = [sys.executable, "-c", f"import json\n{code}"]
-    return json.loads(
-        subprocess.run(command, env={**os.environ, **environment}, check=True, capture_output=True).stdout
-    )
+    command, environment = [sys.executable, "-c", f"import json\n{code}"], {**os.environ, **environment}
+    return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True).stdout)
 
 
 def test_a_processor_has_the_highest_level_that_it_reaches_and_fp16_where_its_name_says_so():

@@ -113,21 +113,22 @@ def test_sums_on_lanes_are_those_of_float64(rounding, fused, rng):
                 assert_bits(got, want.astype(np.float32))
 
 
-@pytest.mark.parametrize("rounding", DETERMINISTIC, ids=repr)
-def test_every_step_of_a_small_format_is_the_exact_one_rounded(rounding):
+def test_every_step_of_a_small_format_is_the_exact_one_rounded():
     # All x * y + s of numbers of 6 bits: sums that are exact, ties, just beside ties, tiny, and beyond the format.
-    format = sf.Format(3, 2)
-    numbers, all_of_it = grid.pack_grid(format, rounding), all_values(format).astype(np.float32)
-    fast, careful = loops(format, rounding, True)
-    if rounding.mode == "nearest_even":
-        fast.append(tiles.steps["fused_plain_watched"])  # as float32 holds all of them
+    all_of_it = all_values(sf.Format(3, 2)).astype(np.float32)
     a, b = all_of_it[:, np.newaxis], all_of_it[np.newaxis]
-    for loop, start in product(fast, all_of_it):
-        got = np.full((a.size, b.size), start)
-        want = got.astype(np.float64)
-        loop(a, b, got, numbers, numbers, rounding.zero_sum)
-        careful(a.astype(np.float64), b.astype(np.float64), want, numbers, numbers, rounding.zero_sum)
-        assert_bits(got, want.astype(np.float32))
+    for rounding in DETERMINISTIC:
+        fast, careful = loops(sf.Format(3, 2), rounding, True)
+        numbers = grid.pack_grid(sf.Format(3, 2), rounding)
+        if rounding.mode == "nearest_even":
+            fast.append(tiles.steps["fused_plain_watched"])  # as float32 holds all of them
+        for start in all_of_it:
+            want = np.full((a.size, b.size), start, np.float64)
+            careful(a.astype(np.float64), b.astype(np.float64), want, numbers, numbers, rounding.zero_sum)
+            for loop in fast:
+                got = np.full((a.size, b.size), start)
+                loop(a, b, got, numbers, numbers, rounding.zero_sum)
+                assert_bits(got, want.astype(np.float32))
 
 
 def engine_of(a, b, accumulator, start=None):
@@ -149,43 +150,36 @@ PLAIN = [
 
 @pytest.mark.parametrize("format, inputs, products", PLAIN, ids=str)
 def test_plain_sums_on_lanes_are_those_of_float64(format, inputs, products, rng):
-    steps = set()
-    for rounding in (sf.nearest_even, sf.nearest_even.saturating()):
-        accumulator = sf.sequential(format, rounding=rounding, products=products)
-        for kind, (m, k, n) in product(KINDS, ((5, 260, 45), (1, 40, 7))):
-            a, b = operands(kind, inputs, rng, m, k, n)
-            start = sf.round(spread(rng, (m, n), max(format.emin, -100) - 3, 3).astype(np.float32), format)
-            engine = engine_of(a, b, accumulator, start)
-            if isinstance(engine, LaneLoop) and "plain" in engine.step:
-                steps.add(engine.step)
-                want, careful = (
-                    start.astype(np.float64),
-                    rows.stepwise_loops["fused" if products is None else "unfused"]["odd"],
-                )
-                with np.errstate(invalid="ignore"):
-                    careful(a.astype(np.float64), b.astype(np.float64), want, engine.grid, engine.products, 1.0)
-                engine.run(a, b, start, UPRIGHT)
-                assert_bits(start, want.astype(np.float32))
-    fusion, has_range = "fused" if products is None else "unfused", format.exponent_bits == 8
+    steps, fusion = set(), "fused" if products is None else "unfused"
+    careful, shapes = rows.stepwise_loops[fusion]["odd"], ((5, 260, 45), (1, 40, 7))
+    for rounding, kind, (m, k, n) in product((sf.nearest_even, sf.nearest_even.saturating()), KINDS, shapes):
+        a, b = operands(kind, inputs, rng, m, k, n)
+        start = sf.round(spread(rng, (m, n), max(format.emin, -100) - 3, 3).astype(np.float32), format)
+        engine = engine_of(a, b, sf.sequential(format, rounding=rounding, products=products), start)
+        if isinstance(engine, LaneLoop) and "plain" in engine.step:
+            steps.add(engine.step)
+            want = start.astype(np.float64)
+            with np.errstate(invalid="ignore"):
+                careful(a.astype(np.float64), b.astype(np.float64), want, engine.grid, engine.products, 1.0)
+            engine.run(a, b, start, UPRIGHT)
+            assert_bits(start, want.astype(np.float32))
+    has_range = format.exponent_bits == 8
     assert steps == {f"{fusion}_plain_watched"} | ({f"{fusion}_plain"} if has_range else set())
 
 
-@pytest.mark.parametrize("rounding", DETERMINISTIC, ids=repr)
-def test_small_sums_have_a_loop_of_their_own_where_subnormal_numbers_are_slow_with_the_same_bits(
-    rounding, rng, monkeypatch
-):
-    a, b = (sf.round(spread(rng, (9, 40), -12, -2).astype(np.float32), sf.FP16) for _ in range(2))
-    steps, sums = [], []
-    for is_slow in (True, False):
-        monkeypatch.setattr(processor, "SLOW_WITH_SUBNORMALS", is_slow)
-        engine = engine_of(a, np.ascontiguousarray(b.T), sf.sequential(sf.FP16, rounding=rounding))
-        steps.append(getattr(engine, "step", ""))
-        sums.append(np.zeros((9, 9), engine.carrier))
-        engine.run(a, np.ascontiguousarray(b.T), sums[-1], UPRIGHT)
-    assert_bits(*sums)
-    assert not steps[1].endswith("_small")
-    has_one = f"fused_{TURNED.get(rounding.steps, rounding.steps)}_small" in tiles.steps
-    assert steps[0].endswith("_small") is has_one
+def test_small_sums_have_a_loop_of_their_own_where_subnormal_numbers_are_slow_with_the_same_bits(rng, monkeypatch):
+    a, b = (sf.round(spread(rng, shape, -12, -2).astype(np.float32), sf.FP16) for shape in ((9, 40), (40, 9)))
+    for rounding in DETERMINISTIC:
+        steps, sums = [], []
+        for is_slow in (True, False):
+            monkeypatch.setattr(processor, "SLOW_WITH_SUBNORMALS", is_slow)
+            engine = engine_of(a, b, sf.sequential(sf.FP16, rounding=rounding))
+            steps.append(getattr(engine, "step", ""))
+            sums.append(np.zeros((9, 9), engine.carrier))
+            engine.run(a, b, sums[-1], UPRIGHT)
+        assert_bits(*sums)
+        has_one = f"fused_{TURNED.get(rounding.steps, rounding.steps)}_small" in tiles.steps
+        assert steps[0].endswith("_small") is has_one and not steps[1].endswith("_small")
 
 
 @pytest.mark.skipif(not processor.CONVERTS_FP16 or processor.COMPUTES_FP16, reason="nothing is converted")
@@ -209,25 +203,28 @@ def test_lanes_are_chosen_where_the_format_and_the_operands_have_float32s_range(
         engine = engine_of(x, x, sf.sequential(format, rounding=rounding, products=products))
         return engine.step if isinstance(engine, LaneLoop) else None
 
-    assert step(sf.BF16, sf.toward_zero) == "fused_truncated"
-    assert step(sf.FP32, sf.toward_negative) == "fused_whole_upward", "with all signs turned, and none cut off"
-    assert step(sf.FP16, sf.toward_zero) == "fused_truncated_watched"
-    assert step(sf.Format(5, 22), sf.toward_zero, x=x * np.float32(2.0**-6)) == "fused_truncated_watched"
-    assert step(sf.BF16, sf.toward_zero.saturating()) == "fused_truncated_watched"
-    assert step(sf.TF32, sf.nearest_even) == "fused_nearest"
+    for name, *arguments in (
+        ("fused_truncated", sf.BF16, sf.toward_zero),
+        ("fused_whole_upward", sf.FP32, sf.toward_negative),  # with all signs turned, and none cut off
+        ("fused_truncated_watched", sf.FP16, sf.toward_zero),
+        ("fused_truncated_watched", sf.Format(5, 22), sf.toward_zero, None, x * np.float32(2.0**-6)),
+        ("fused_truncated_watched", sf.BF16, sf.toward_zero.saturating()),
+        ("fused_nearest", sf.TF32, sf.nearest_even),
+        ("unfused_plain", sf.BF16, sf.nearest_even, sf.BF16),
+        (None, sf.BF16, sf.nearest_even, sf.BF16, x * np.float32(2.0**-70)),  # products below float32's range
+        ("unfused_sticky_watched", sf.FP16, sf.to_odd, sf.FP16),
+        (None, sf.FP32, sf.nearest_away),  # float32 has no bit for ties
+        (None, sf.E4M3FNUZ, sf.toward_zero),  # zero has no sign
+        (None, sf.FP16, sf.toward_zero, sf.BF16),  # two ranges
+        (None, sf.Format(11, 10), sf.toward_zero),
+        (None, sf.FP16, sf.toward_zero, None, x * np.float32(2.0**-100)),  # too small for float32, once scaled
+        (None, sf.FP16, sf.toward_zero, None, x.astype(np.float64) / 3),  # no float32 numbers
+    ):
+        assert step(*arguments) == name, arguments[:3]
     if not processor.COMPUTES_FP16:
         assert step(sf.FP16, sf.nearest_even) == "fused_nearest_watched"
         eight = sf.round(x, sf.E4M3)
         assert (step(sf.FP16, sf.nearest_even, x=eight) is None) is processor.CONVERTS_FP16, "one rounding is enough"
-    assert step(sf.BF16, sf.nearest_even, sf.BF16) == "unfused_plain"
-    assert step(sf.BF16, sf.nearest_even, sf.BF16, x=x * np.float32(2.0**-70)) is None, "products below float32's range"
-    assert step(sf.FP16, sf.to_odd, sf.FP16) == "unfused_sticky_watched"
-    assert step(sf.FP32, sf.nearest_away) is None, "float32 has no bit for ties"
-    assert step(sf.E4M3FNUZ, sf.toward_zero) is None, "zero has no sign"
-    assert step(sf.FP16, sf.toward_zero, sf.BF16) is None, "two ranges"
-    assert step(sf.Format(11, 10), sf.toward_zero) is None
-    assert step(sf.FP16, sf.toward_zero, x=x * np.float32(2.0**-100)) is None, "too small for float32, once scaled"
-    assert step(sf.FP16, sf.toward_zero, x=x.astype(np.float64) / 3) is None, "no float32 numbers"
 
 
 #: Sums that float64 rounds to other numbers in every mode but to nearest even.
