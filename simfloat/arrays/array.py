@@ -465,7 +465,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
 
     def _fits(self, value: Any) -> bool:
         """True if a value can be stored in this array: a complex value cannot be stored in a real array."""
-        return complex_parts.is_complex(self.numbers) or not np.iscomplexobj(
+        return complex_parts.is_complex(self.numbers) or not _is_complex(
             value.numbers if isinstance(value, Array) else value
         )
 

@@ -225,6 +225,8 @@ def test_a_tensor_of_pytorch_is_an_operand_like_a_numpy_array():
     for result, want in ((A + t, A + x), (t / A, x / A), (A @ t, A @ x), (t @ A, x @ A), (A * t.double(), A * x)):
         assert result.format == sf.BF16
         assert_bits(np.asarray(result), np.asarray(want))
+    A[:] = t
+    assert_bits(np.asarray(A), x)
     assert_refused((lambda: A + torch.full((2, 2), 0.1), r"only numbers of BF16, but 0.1\d* at index \(0, 0\)"))
 
 
