@@ -147,9 +147,14 @@ def at_index(place: tuple[int, ...]) -> str:
     return f" at index {place[0] if len(place) == 1 else place}" if place else ""
 
 
+def is_torch_tensor(x: Any) -> bool:
+    """Return True for a PyTorch tensor, without an import of PyTorch."""
+    return type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "detach")
+
+
 def _as_array(x: Any, name: str) -> NDArray:
     """Return `x` as an array of its own dtype."""
-    if type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "detach"):
+    if is_torch_tensor(x):
         return _from_torch(x, name)
     check_reachable(x, name)
     if hasattr(x, "requires_grad"):

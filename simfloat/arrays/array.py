@@ -18,7 +18,7 @@ from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
 from simfloat.arithmetic.codes import are_surely_numbers
 from simfloat.arithmetic.machines import CPU, GPU, as_array, device_of, is_on_gpu, on_cpu, on_device_of
 from simfloat.arithmetic.numpy_protocol import NumpyProtocol, OperandOfPandas, elements, refuse_readers, write_elements
-from simfloat.arithmetic.operands import as_operand, check_not_masked, exact_operand
+from simfloat.arithmetic.operands import as_operand, check_not_masked, exact_operand, is_torch_tensor
 from simfloat.arithmetic.target import Observer
 from simfloat.arrays import complex_parts
 from simfloat.arrays.alternatives import ALTERNATIVES
@@ -34,9 +34,11 @@ from simfloat.arrays.arithmetic import (
 from simfloat.arrays.functions import COMPOSITES, ArrayOperators
 from simfloat.arrays.movements import MOVEMENTS, WRITING
 from simfloat.arrays.printing import call_of, line_of
+from simfloat.common import message_text
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, Rounding, nearest_even
 from simfloat.formats.catalog import FORMAT_IN_DTYPE, FormatLike
+from simfloat.formats.exact_numbers import is_float64
 from simfloat.formats.rounding import RoundingLike
 from simfloat.sums.accumulator import Accumulator
 from simfloat.sums.operands import first_outside_format
@@ -64,9 +66,9 @@ def array(
     Operators, comparisons, indexing, views and in-place writes work as in NumPy. Each operation is rounded once. Sums
     and matrix products go through `accumulate`. Values that are assigned or joined are rounded.
 
-    A scalar, as in ``A * Fraction(1, 3)`` or ``A + 2**60``, is an exact operand. A NumPy array is an operand if all
-    its values are numbers of the format. Arrays with different formats, rounding modes, accumulators or streams cannot
-    be combined; `astype` changes them. An array keeps its own format inside `simulate`.
+    A scalar, as in ``A * Fraction(1, 3)`` or ``A + 2**60``, is an exact operand. A NumPy array, or a PyTorch tensor on
+    the CPU, is an operand if all its values are numbers of the format. Arrays with different formats, rounding modes,
+    accumulators or streams cannot be combined; `astype` changes them. An array keeps its own format inside `simulate`.
 
     Complex data have both parts in the format. Complex arrays have ``+ - * /``, `square`, `abs`, `conj`, sums, means
     and matrix products. Other functions raise ValueError: write them in ``x.real`` and ``x.imag``, and join the parts
@@ -339,8 +341,8 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     def _operand(self, x: Any) -> NDArray:
         """Return the values of an operand.
 
-        An operand is an array of the same format and mode, a scalar, or a NumPy array that contains only numbers of
-        the format.
+        An operand is an array of the same format and mode, a scalar, or a NumPy array or a PyTorch tensor on the CPU
+        that contains only numbers of the format.
         """
         if isinstance(x, Array):
             self._check_same(x)
@@ -351,7 +353,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
             return number
         if isinstance(x, SCALARS) or type(x).__module__ == "gmpy2" or (hasattr(x, "dtype") and not x.ndim):
             return narrow_scalar(read_numbers(x))
-        if isinstance(x, np.ndarray) or is_on_gpu(x):
+        if isinstance(x, np.ndarray) or is_on_gpu(x) or is_torch_tensor(x):
             return self._check_in_format(read_numbers(x))
         if type(x).__module__.startswith("xarray."):
             raise ValueError(
@@ -370,9 +372,12 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
         for part in (numbers.real, numbers.imag) if is_complex else (numbers,):
             place = first_outside_format(part, self.format)
             if place is not None:
+                value = numbers[place]
+                if numbers.dtype != object or is_float64(value):
+                    value = value.item() if hasattr(value, "item") else float(value)
                 raise ValueError(
                     f"A NumPy operand of an array of {self.format} must contain only numbers of {self.format}, but "
-                    f"{numbers[place].item()!r} at index {place if len(place) > 1 else place[0]} is not one: "
+                    f"{message_text(value)} at index {place if len(place) > 1 else place[0]} is not one: "
                     f"simfloat.array(x, {str(self.format)!r}) rounds the operand."
                 )
         dtype = np.dtype(self.arithmetic.dtype)
@@ -478,7 +483,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
 
     def _fits(self, value: Any) -> bool:
         """True if a value can be stored in this array: a complex value cannot be stored in a real array."""
-        return complex_parts.is_complex(self.numbers) or not np.iscomplexobj(
+        return complex_parts.is_complex(self.numbers) or not _is_complex(
             value.numbers if isinstance(value, Array) else value
         )
 

@@ -295,7 +295,7 @@ def _remainder(divide: Callable[[Fraction], int]) -> Callable[[Exact, Exact], Ex
 
     def function(a: Exact, b: Exact) -> Exact:
         if isinstance(a, Fraction) and isinstance(b, Fraction):
-            return a - divide(a / b) * b or math.copysign(0.0, a)
+            return a - divide(a / b) * b or math.copysign(0.0, sign_of(a))
         near, divisor = sign_of(a), sign_of(b)
         return a if math.isfinite(near) and divisor and not math.isnan(divisor) else math.nan
 

@@ -26,6 +26,7 @@ from simfloat.common import check_flags
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, nearest_even
 from simfloat.formats.catalog import FormatLike
+from simfloat.formats.exact_numbers import sign_of
 from simfloat.formats.rounding import RoundingLike
 from simfloat.sums import matmul
 from simfloat.sums.accumulator import Accumulator, Engine, Region, takes_stacks
@@ -97,11 +98,11 @@ def numbers_of(x: Any, u: ArrayArithmetic, name: str, if_complex: str = COMPLEX_
     if operand.format != u.format:
         numbers = (round_parts if is_complex(numbers) else ArrayArithmetic.round)(u, numbers)
     if not np.isfinite(numbers).all():
-        if np.isfinite(exact_numbers if isinstance(x, Array) else np.asarray(x, np.result_type(numbers, float))).all():
-            raise ValueError(
-                f"{name} has values beyond the largest number of {u.format}, {u.format.max}: "
-                f"{scaling_advice(x, u.format)}."
-            )
+        values = exact_numbers if isinstance(x, Array) else read_numbers(x)
+        is_exact = values.dtype == object
+        if all(math.isfinite(sign_of(value)) for value in values.flat) if is_exact else np.isfinite(values).all():
+            advice = "scale the system" if is_exact else scaling_advice(values, u.format)
+            raise ValueError(f"{name} has values beyond the largest number of {u.format}, {u.format.max}: {advice}.")
         raise ValueError(f"{name} contains infinities or NaN.")
     return numbers
 

@@ -20,6 +20,7 @@ from simfloat.arithmetic.plan import is_one_block
 from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.arithmetic.target import Observer, Target
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
+from simfloat.formats.exact_numbers import is_float64
 from simfloat.sums.bounds import CARRIERS, ONES, Bounds, RawBounds, bounds_of, raw_bounds_of
 
 #: The number of values above which it is worth checking if they are numbers of a format.
@@ -262,7 +263,12 @@ def raw_bounds_in_format(format: Format | None, x: NDArray) -> RawBounds:
 
 def first_outside_format(array: NDArray, format: Format) -> tuple[int, ...] | None:
     """Return the index of the first element that is not a number of the format, or None. -0 counts as
-    0."""
+    0. An array of objects contains exact numbers."""
+    if array.dtype == object:
+        for place, x in np.ndenumerate(array):
+            if not is_float64(x) or first_outside_format(np.array([x], np.float64), format) is not None:
+                return place
+        return None
     if (array.dtype, format) in ((np.float32, FP32), (np.float64, FP64)):
         return None
     if type(array) is np.ndarray and array.dtype in (FLOAT32, FLOAT64) and are_surely_numbers(array, format):

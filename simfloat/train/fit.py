@@ -211,7 +211,7 @@ def fit(
     and a schedule from torch.optim and a torch.amp.GradScaler. Every bit equals that of a loop in PyTorch that clips by
     torch.nn.utils.clip_grad_norm_. Batches are tensors or arrays: floating-point arrays are converted to the dtype of
     the model, integer arrays to torch.long. Metrics receive tensors and run in PyTorch's own arithmetic. Checkpoints
-    also contain PyTorch's random state. `replicas` and `device` are not supported; a model stays on its device.
+    also contain PyTorch's random state. `device` is not supported; a model stays on its device.
 
     The observer of the simulation, such as a Recorder, receives each step's row of the history through its method
     `step`. Checkpoints contain its state if it has `state_dict` and `load_state_dict`, or `state` and `load_state`.

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from simfloat.optim import LossScale, LRScheduler, Optimizer, ReduceLROnPlateau,
 from simfloat.optim.clipping import sequential_sum, sum_of_squares
 from simfloat.optim.options import name_of, number_from_zero
 from simfloat.simulation import Simulation, no_grad
+from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.simulation import current
 from simfloat.simulation.switching import SwitchingRule
 from simfloat.sums import all_reduce, sequential
@@ -45,7 +46,10 @@ def split_batch(batch: Batch, replicas: int) -> list[Batch]:
 
 
 def _split(part: Any, replicas: int) -> Sequence[Any]:
-    """Return the parts of an array, or of each array in a list or tuple."""
+    """Return the parts of an array, or of each array in a list, tuple or dictionary."""
+    if isinstance(part, dict):
+        values = zip(*(_split(inner, replicas) for inner in part.values()), strict=True)
+        return [dict(zip(part, each, strict=True)) for each in values]
     if isinstance(part, list | tuple) and any(hasattr(inner, "shape") for inner in part):
         return [type(part)(each) for each in zip(*(_split(inner, replicas) for inner in part), strict=True)]
     array = part if hasattr(part, "shape") else as_rectangular_array(part, "a batch")
@@ -63,54 +67,55 @@ class Replicas:
     Every replica begins with the same buffers, and the final buffers are those of the first replica.
     """
 
-    def __init__(self, model: Module) -> None:
-        self._model = model
+    def __init__(self, model: Any) -> None:
+        self.model = model
         self._parameters = list(model.parameters())
-        self._initial_buffers = _copy_buffers(model)
-        self._first_buffers: dict[str, NDArray] = {}
-        self._gradients: list[list[NDArray | None]] = []
+        self._initial_buffers = self.copy_buffers()
+        self._first_buffers: dict[str, Any] = {}
+        self._gradients: list[list[Any]] = []
 
-    def __enter__(self) -> Replicas:
+    def __enter__(self) -> Self:
         return self
 
     def keep_gradients(self) -> None:
         """Store the present gradients as those of the next replica."""
         self._gradients.append([parameter.grad for parameter in self._parameters])
         if len(self._gradients) == 1:
-            self._first_buffers = _copy_buffers(self._model)
-        _put_buffers(self._model, self._initial_buffers)
+            self._first_buffers = self.copy_buffers()
+        self.put_buffers(self._initial_buffers)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             return
-        _put_buffers(self._model, self._first_buffers)
+        self.put_buffers(self._first_buffers)
         for parameter, gradients in zip(self._parameters, zip(*self._gradients, strict=True), strict=True):
-            present = [gradient for gradient in gradients if gradient is not None]
-            if present:
-                parameter.grad = _reduce_gradients(
-                    parameter, [np.zeros_like(present[0]) if g is None else g for g in gradients]
-                )
+            if any(gradient is not None for gradient in gradients):
+                self.reduce(parameter, gradients)
+
+    def reduce(self, parameter: Any, gradients: Sequence[Any]) -> None:
+        """Set the gradient of a parameter to the mean over the replicas; None is a gradient of zeros."""
+        parameter.grad = mean_over_replicas(begin_update(parameter).to_replicas, gradients)
+
+    def copy_buffers(self) -> dict[str, Any]:
+        """Return copies of the buffers, by path."""
+        return {path: array.copy() for path, array in self.model.named_buffers()}
+
+    def put_buffers(self, buffers: dict[str, Any]) -> None:
+        """Set the buffers of the model's modules to copies of these arrays."""
+        modules = dict(self.model.named_modules())
+        for path, array in buffers.items():
+            module, _, name = path.rpartition(".")
+            setattr(modules[module], name, array.copy())
 
 
-def _reduce_gradients(parameter: Parameter, gradients: Sequence[NDArray]) -> NDArray:
+def mean_over_replicas(u: Arithmetic, gradients: Sequence[NDArray | None]) -> NDArray:
     """Return the mean of the gradients as a ring of replicas does: each divides its gradient, then they are added."""
-    u = begin_update(parameter).to_replicas
-    shares = [u.divide(gradient, np.array(float(len(gradients)))) for gradient in gradients]
+    present = next(gradient for gradient in gradients if gradient is not None)
+    replicas = np.array(float(len(gradients)))
+    shares = [u.divide(np.zeros_like(present) if g is None else g, replicas) for g in gradients]
     target = u.target
     adds = sequential(target.format, rounding=target.rounding)
     return all_reduce(np.stack(shares), accumulate=adds, stream=target.stream, observer=target.observer)
-
-
-def _copy_buffers(model: Module) -> dict[str, NDArray]:
-    return {path: array.copy() for path, array in model.named_buffers()}
-
-
-def _put_buffers(model: Module, buffers: dict[str, NDArray]) -> None:
-    """Set the buffers of the model's modules to copies of these arrays."""
-    modules = dict(model.named_modules())
-    for path, array in buffers.items():
-        module, _, name = path.rpartition(".")
-        setattr(modules[module], name, array.copy())
 
 
 def group_options(names: Iterable[str], groups: Sequence[Mapping[str, Any]], has_schedule: bool) -> dict[str, Any]:
@@ -251,12 +256,16 @@ class TrainingStep:
             self._add_gradients(batches, losses, measured)
         else:
             shares = [split_batch(batch, self.replicas) for batch in batches]
-            with Replicas(self.model) as replicas:
+            with self.open_replicas() as replicas:
                 for each in zip(*shares, strict=True):
                     self._add_gradients(each, losses, measured)
                     replicas.keep_gradients()
         row = {"loss": _mean(losses), "lr": float(self.optimizer.param_groups[0]["lr"]), **self._update()}
         return row | {name: _mean([values[name] for values in measured]) for name in self.metrics}
+
+    def open_replicas(self) -> Replicas:
+        """Return the block in which the replicas of a step compute their gradients."""
+        return Replicas(self.model)
 
     def _add_gradients(
         self, batches: Sequence[Batch], losses: list[float], metric_values: list[dict[str, float]]

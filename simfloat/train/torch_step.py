@@ -26,9 +26,9 @@ from simfloat.torch.forward_log import parameters_of
 from simfloat.torch.open_run import active_run, open_run
 from simfloat.torch.optimizers import check_calls_no_closure
 from simfloat.torch.simulated_model import Run
-from simfloat.torch.tensors import call_model, numbers_of, replace_tensors, tensor_of
+from simfloat.torch.tensors import FORMAT_OF, call_model, numbers_of, put_own_tag, replace_tensors, tag_of, tensor_of
 from simfloat.train.data import Batch
-from simfloat.train.step import TrainingStep, as_number, gradient_norm, group_options
+from simfloat.train.step import Replicas, TrainingStep, as_number, gradient_norm, group_options, mean_over_replicas
 from simfloat.train.torch_states import RandomState, TorchPart
 
 #: Arguments of schedules that are not options: the optimizer is a separate part, the others are progress and printing.
@@ -96,6 +96,31 @@ def batch_tensors(part: Any, dtype: torch.dtype, device: torch.device) -> Any:
         return tensor_of(array.copy(), dtype).to(device)
 
 
+class TorchReplicas(Replicas):
+    """The replicas of a PyTorch model."""
+
+    def reduce(self, parameter: torch.nn.Parameter, gradients: Sequence[torch.Tensor | None]) -> None:
+        """Set the gradient of a parameter to the mean over the replicas; None is a gradient of zeros."""
+        tag = next(tag_of(gradient) for gradient in gradients if gradient is not None)
+        place = active_run().simulation.place("update", tag.owner or "")  # type: ignore[union-attr]
+        u = place.in_type(FORMAT_OF[parameter.dtype]).to_replicas
+        with _disable_current_modes():
+            mean = mean_over_replicas(u, [None if g is None else numbers_of(g) for g in gradients])
+            parameter.grad = tensor_of(mean, parameter.dtype).to(parameter.device)
+            put_own_tag(parameter.grad, tag._replace(format=u.format))
+
+    def copy_buffers(self) -> dict[str, torch.Tensor]:
+        """Return copies of the buffers, by path."""
+        with _disable_current_modes():
+            return {path: buffer.detach().clone() for path, buffer in self.model.named_buffers()}
+
+    def put_buffers(self, buffers: dict[str, torch.Tensor]) -> None:
+        """Write these values to the buffers of the model."""
+        with _disable_current_modes(), torch.no_grad():
+            for path, buffer in self.model.named_buffers():
+                buffer.copy_(buffers[path])
+
+
 class TorchStep(TrainingStep):
     """The step of a PyTorch model, with an optimizer of torch.optim; raises ValueError if parts do not belong together.
 
@@ -118,11 +143,6 @@ class TorchStep(TrainingStep):
         **options: Any,
     ) -> None:
         super().__init__(model, loss_fn, optimizer, **options)  # type: ignore[arg-type]
-        if self.replicas > 1:
-            raise ValueError(
-                f"replicas={self.replicas} is supported only for models of simfloat.nn; for a PyTorch model leave "
-                "replicas out, or reduce the gradients of your replicas by simfloat.all_reduce in your own loop."
-            )
         if self.machine is not None:
             raise ValueError(
                 "device is supported only for models of simfloat.nn; move a PyTorch model before the block, by "
@@ -204,6 +224,10 @@ class TorchStep(TrainingStep):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")  # the optimizer stepped earlier
             super().replay(schedule, steps)
+
+    def open_replicas(self) -> TorchReplicas:
+        """Return the block in which the replicas of a step compute their gradients."""
+        return TorchReplicas(self.model)
 
     def _add_gradients(
         self, batches: Sequence[Batch], losses: list[float], metric_values: list[dict[str, float]]

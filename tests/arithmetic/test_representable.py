@@ -67,6 +67,7 @@ def test_texts_and_quotients_are_rounded_once():
     assert sf.rint(["-0.1", "5/2", 2**60 + 1], sf.FP64).tolist() == [-0.0, 2.0, 2.0**60]
     assert sf.fmod("1/3", "1/4", sf.FP16) == sf.round("1/12", sf.FP16)
     assert sf.remainder(10, "3.3", sf.FP32) == sf.round("0.1", sf.FP32)
+    assert sf.fmod(10**400, 2, sf.FP16) == 0 and np.signbit(sf.remainder("-1e400", 5, sf.FP16))
     assert sf.floor("-1e-400", sf.FP64) == -1.0 and sf.ceil("1e-400", sf.FP64) == 1.0
 
 

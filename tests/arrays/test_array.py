@@ -217,6 +217,29 @@ def test_narrow_tensors_of_pytorch_are_read():
         assert sf.array(tensor, format).tolist() == [1.5, -0.25]
 
 
+def test_a_tensor_of_pytorch_is_an_operand_like_a_numpy_array():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    A = sf.array([[1.0, 2.0], [3.0, 4.0]], sf.BF16)
+    t = torch.tensor([[0.5, 1.0], [2.0, 4.0]], dtype=torch.bfloat16, requires_grad=True)
+    x = t.detach().float().numpy()
+    for result, want in ((A + t, A + x), (t / A, x / A), (A @ t, A @ x), (t @ A, x @ A), (A * t.double(), A * x)):
+        assert result.format == sf.BF16
+        assert_bits(np.asarray(result), np.asarray(want))
+    A[:] = t
+    assert_bits(np.asarray(A), x)
+    assert_refused((lambda: A + torch.full((2, 2), 0.1), r"only numbers of BF16, but 0.1\d* at index \(0, 0\)"))
+
+
+def test_an_array_of_exact_numbers_is_an_operand_if_all_are_numbers_of_the_format():
+    A = sf.array([1.0, 2.0], sf.BF16)
+    assert (A * np.array([Fraction(1, 2), 3], object)).tolist() == [0.5, 6.0]
+    assert_refused(
+        (lambda: A + np.array([Fraction(1, 2), Fraction(1, 3)], object), "only numbers of BF16, but 1/3 at index 1"),
+        (lambda: np.array([0.1, Fraction(1, 3)], object) + A, "only numbers of BF16, but 0.1 at index 0"),
+        (lambda: A * np.array([2**64 + 1, 0.1], object), "only numbers of BF16, but 18446744073709551617 at index 0"),
+    )
+
+
 def test_pytorch_and_dlpack_take_the_numbers():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     a = sf.array([[0.1, 2.0], [3.0, 4.0]], sf.BF16)

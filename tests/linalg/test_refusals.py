@@ -27,6 +27,8 @@ def test_problems_without_a_solution_are_refused():
         (lambda: sf.linalg.lu([[1e6]], format=sf.FP16),
          r"A has values beyond the largest number of FP16, 65504.0.*2\*\*-4"),
         (lambda: sf.linalg.lu([[1e300]], format=sf.Format(5, 4, bias=1000)), r"as by 2\*\*-1966"),
+        (lambda: sf.linalg.solve(EYE, ["1/3", 10**400], format=sf.FP32), "b has values beyond .*: scale the system"),
+        (lambda: sf.linalg.solve(EYE, ["1/3", "inf"], format=sf.FP32), "b contains infinities or NaN"),
         (lambda: sf.linalg.lu([[np.nan]], format=sf.FP16), "A contains infinities or NaN"),
         (lambda: sf.linalg.lu([[np.inf]], format=sf.FP16), "A contains infinities or NaN"),
         (lambda: sf.linalg.lu([1.0], format=sf.FP16), r"A must be a matrix, got shape \(1,\)"),

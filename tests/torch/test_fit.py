@@ -215,7 +215,7 @@ WRONG = [
     (lambda m: {"scaler": sf.optim.StaticLossScale(8.0)}, "is a torch.amp.GradScaler, got a simfloat.*StaticLossScale"),
     (lambda m: {"schedule": torch.optim.lr_scheduler.StepLR(SGD(m.parameters()), 1)}, "belongs to another optimizer"),
     (lambda m: {"schedule": "plateau"}, "fit passes no measure to its schedule"),
-    (lambda m: {"replicas": 2}, "replicas=2 is supported only for models of simfloat.nn"),
+    (lambda m: {"replicas": 3}, r"split into replicas=3 parts of one size along its first axis; got "),
     (lambda m: {"device": "cpu"}, "device is supported only for models of simfloat.nn"),
     (lambda m: {"loss_fn": lambda out, y: out}, r"must give a tensor of one number .*, got one of shape \(4, 2\)"),
     (lambda m: {"loss_fn": lambda out, y: 1.0}, "got a float"),

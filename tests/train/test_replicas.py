@@ -118,6 +118,60 @@ def test_a_training_resumes_with_the_same_bits_and_the_same_replicas(tmp_path):
     assert_bits(whole.weight.data, again.weight.data)
 
 
+def test_replicas_of_a_pytorch_model_have_the_bits_and_counts_of_simfloats():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    initial = sf.nn.Linear(5, 2, rng=1).state_dict()
+    for policy in ("bf16-stochastic", sf.Policy(compute=sf.BF16, weights=sf.FP32, all_reduce=sf.E5M2)):
+        recorder, theirs = sf.Recorder(), sf.Recorder()
+        ours, _ = trained(policy, 4, batches=[(X, Y), (2 * X, Y)], observer=recorder)
+        model = torch.nn.Linear(5, 2)
+        model.load_state_dict({name: torch.tensor(value) for name, value in initial.items()})
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        with sf.torch.simulate(model.double(), policy, seed=3, observer=theirs):
+            sf.train.fit(
+                model, torch.nn.functional.mse_loss, [(X, Y), (2 * X, Y)], optimizer, replicas=4, progress=False
+            )
+        for path, parameter in model.named_parameters():
+            assert_bits(parameter.detach().numpy(), np.float64(ours.state_dict()[path]))
+            reduced = f"{path}.all_reduce"
+            assert theirs.counts(reduced) == recorder.counts(reduced)
+            assert recorder.counts(reduced)["total"] > 0
+
+
+def test_replicas_of_a_pytorch_model_begin_with_the_same_buffers_and_resume(tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    class Normed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer, self.norm = torch.nn.Linear(5, 2), torch.nn.BatchNorm1d(2)
+
+        def forward(self, batch):
+            return self.norm(self.layer(batch["x"]))
+
+    def train(steps, replicas=2, **options):
+        model = Normed()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        batch = {"x": torch.tensor(X, dtype=torch.float32)}, torch.tensor(Y, dtype=torch.float32)
+        with sf.torch.simulate(model, "bf16-stochastic", seed=1):
+            sf.train.fit(
+                model, torch.nn.functional.mse_loss, [batch] * steps, optimizer, replicas=replicas, progress=False,
+                **options,
+            )  # fmt: skip
+        return model.state_dict()
+
+    whole = train(3)
+    assert whole["norm.num_batches_tracked"] == 3
+    # One step: the averages are those of the first half of the batch.
+    with sf.torch.simulate(model := Normed(), "bf16-stochastic", seed=1):
+        model({"x": torch.tensor(X[:6], dtype=torch.float32)})
+    assert torch.equal(train(1)["norm.running_mean"], model.norm.running_mean)
+    train(2, checkpoint=tmp_path)
+    again = train(3, resume=tmp_path)
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+
+
 @pytest.mark.parametrize("options, words", [
     ({"replicas": 0}, "replicas must be an integer of at least 1, got 0"),
     ({"replicas": 5}, r"split into replicas=5 parts of one size along its first axis; got \(12, 5\)"),
