@@ -65,6 +65,8 @@ def test_run_results_are_the_left_operands_of_an_outer_unit(rng):
 
 
 def test_runs_that_make_no_sense_are_refused():
+    quantized = sf.block_quantize(np.full((1, 16), 100.0), sf.E2M1, block=16, scale=sf.E4M3)
+    other = sf.block_quantize(np.full((16, 1), 100.0), sf.E2M1, block=16, scale=sf.E4M3, axis=-2)
     scaled = sf.tensor_core("blackwell", sf.E4M3, scales=(32, sf.E8M0))
     assert_refused(
         (lambda: sf.blocked(0, sf.FP16, sf.FP32), "size must be a positive integer"),
@@ -76,6 +78,8 @@ def test_runs_that_make_no_sense_are_refused():
         (lambda: sf.blocked(32, sf.FP16, scaled), "run results, which have no block scales"),
         (lambda: sf.sum(np.ones(8), accumulate=sf.blocked(4, sf.FP32, sf.tensor_core("hopper", sf.FP16))),
          "takes FP16 operands, but these are sums in FP32"),
+        (lambda: sf.matmul(quantized, other, accumulate=sf.tensor_core("blackwell", sf.E2M1)),
+         r"and a\[0, 0\] = .* is not one.*, such as results of block_quantize, pass scales=\(32, E8M0\) or"),
         (lambda: sf.systolic(0, 1), "rows must be an integer of at least 1"),
         (lambda: sf.systolic(1, 1.5), "columns must be an integer of at least 1"),
     )  # fmt: skip

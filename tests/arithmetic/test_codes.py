@@ -111,6 +111,7 @@ def test_bad_input_is_refused():
         (lambda: sf.decode([256], sf.E4M3), "Code 256 is not one of E4M3, whose codes have 8 bits"),
         (lambda: sf.decode([-1], sf.E4M3), "Code -1 is not one of E4M3"),
         (lambda: sf.decode([1.0], sf.E4M3), "Codes are integers, got dtype float64"),
+        (lambda: sf.decode(np.array([1, "3c"], object), sf.E4M3), "Codes are integers, got dtype object; hexadecimal"),
         (lambda: sf.decode(np.ma.masked_array([1, 2], [0, 1]), sf.E4M3), "codes is a masked array"),
     )
 
@@ -208,7 +209,8 @@ def test_texts_round_trip():
         texts = sf.to_hex(values, format)
         assert {len(text) for text in texts.tolist()} == {-(-format.bits // 4)}
         assert [int(text, 16) for text in texts] == sf.encode(values, format).tolist()
-        assert_bits(sf.decode(texts, format), sf.decode(sf.encode(values, format), format))
+        for read in (texts, texts.astype(object)):  # a column of pandas holds objects
+            assert_bits(sf.decode(read, format), sf.decode(sf.encode(values, format), format))
 
 
 def test_one_number_is_a_str_and_an_array_an_array_of_them():

@@ -58,6 +58,7 @@ def test_an_invalid_image_of_numbers_is_refused_with_its_line(tmp_path):
     for text, message in (
         ("3c00\n3cxx", "line 2: '3cxx' has digits that are unknown (x) or not driven (z); a number has neither."),
         ("3c00 zzzz", "line 1: 'zzzz' has digits that are unknown"),
+        ("radix=16;", "line 1: A code of FP16 is hexadecimal digits such as '0001' or '0x0001', got 'radix=16;'."),
         ("0x3c00", "line 1: '0x3c00' has a prefix, but Verilog has only digits: write '3c00'."),
         ("\n\n13c00", "line 3: Code '13c00' is not one of FP16, whose codes have 16 bits."),
         ("3c00_4000", "whose codes have 16 bits. If it has 2 codes, write per_word=2."),
@@ -85,7 +86,8 @@ def test_invalid_words_codes_and_paths_raise_value_error(tmp_path):
         (lambda: read("10000"), "more than 4 bits"),
         (lambda: read("123", sf.readmemh, per_word=2), "more than 8 bits, of 2 x E2M1"),
         (lambda: read("12", sf.readmemh, per_word=0), "per_word, the number of codes in a word"),
-        (lambda: sf.writememh(tmp_path / "x", [1.0] * 3, sf.E2M1, per_word=2), "append 1 more"),
+        (lambda: sf.writememh(tmp_path / "x", [1.0] * 3, sf.E2M1, per_word=2), "append 1 more, such as zeros"),
+        (lambda: sf.writememh(tmp_path / "x", [1.0] * 3, sf.E8M0, per_word=2), "append 1 more, such as ones"),
         (lambda: sf.pack([1, 16], 4), "Code 16 at index 1 does not fit into 4 bits"),
         (lambda: sf.pack([-1], 4), "Code -1"),
         (lambda: sf.pack([0.5], 4), "codes must be integers, got dtype float64"),
