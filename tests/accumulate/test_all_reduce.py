@@ -1,7 +1,7 @@
 """Compare sums over replicas with their definition in fractions: the order of additions, and each rounding."""
 
 from fractions import Fraction
-from itertools import product
+from itertools import cycle, product
 
 import numpy as np
 import pytest
@@ -40,9 +40,9 @@ def defined(parts, order, format, mode):
 
 def test_each_element_is_added_in_the_order_of_its_collective():
     rng = np.random.default_rng(1)
-    formats = zip((sf.BF16, sf.E4M3, sf.FP16), (sf.nearest_even, sf.toward_zero, sf.to_odd), strict=True)
-    orders = "ring", "tree", "sequential"
-    for order, replicas, size, (format, mode) in product(orders, (1, 2, 3, 8), (1, 5, 19), formats):
+    formats = (sf.BF16, sf.nearest_even), (sf.E4M3, sf.toward_zero), (sf.FP16, sf.to_odd)
+    cases = product(("ring", "tree", "sequential"), (1, 2, 3, 8), (1, 5, 19, 16))
+    for (order, replicas, size), (format, mode) in zip(cases, cycle(formats), strict=False):
         parts = rng.choice([1.0, 2.0, 2.0**-5], (replicas, size)) * rng.uniform(0.5, 4, (replicas, size))
         found = sf.all_reduce(parts, order=order, accumulate=sf.sequential(format, rounding=mode))
         assert_bits(np.asarray(found, np.float64), defined(parts, order, format, mode))

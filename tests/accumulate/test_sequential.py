@@ -43,7 +43,7 @@ def test_sums_near_the_ends_of_float32(rng):
 
 def test_sums_rounded_outward_grow_with_every_step():
     # toward_positive, each of the tiny terms moves the sum by one spacing: 1 + 1/128 times as far at most.
-    for rounding, terms in itertools.product((sf.toward_positive, sf.to_odd), (700, 13_000)):
+    for rounding, terms in ((sf.toward_positive, 13_000), (sf.to_odd, 700)):
         a, b = np.full((1, terms), 2.0**-20), np.full((terms, 1), 2.0**-20)
         a[0, 0] = b[0, 0] = 1.0
         check(sf.sequential(sf.BF16, rounding=rounding), a, b)
@@ -168,7 +168,7 @@ def test_sums_at_the_ends_of_the_range_follow_the_definition(rng):
         inputs = (sf.FP32, sf.BF16)[place % 4 // 2]
         scaled = (np.ldexp(x, exponent) for x in hard_operands(rng, inputs, 2, 20, 2))
         a, b = (sf.round(x, inputs, sf.nearest_even.saturating()) for x in scaled)
-        for products in (None, format, sf.FP16):
+        for products in (None, (format, sf.FP16)[place % 2]):
             check(sf.sequential(format, rounding=rounding, products=products), a, b)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -56,22 +57,20 @@ def test_operations_round_values_below_the_smallest_float64(format, rng):
             assert_bits(got, rounded(values, format, rounding), *operands)
 
 
-@pytest.mark.parametrize("format", FORMATS[:4], ids=str)
-def test_functions_round_values_below_the_smallest_float64(format, rng):
+def test_functions_round_values_below_the_smallest_float64(rng):
     x = rng.uniform(-750, -735, 64)  # e^-745.1 is half the smallest float64
-    y = tiny(rng, 64, -1074, -1065)
+    y, powers = tiny(rng, 64, -1074, -1065), x * (math.log2(math.e) / math.log2(2.5))
     # tanh and sin of such y are y but for 2^-2150 of it, which decides ties.
     with gmpy2.context(precision=2400, **mpfr.UNBOUNDED):
-        for name, operand in (("exp", x), ("sigmoid", x), ("tanh", y), ("sin", y), ("erf", y)):
-            values = [Fraction(*mpfr.UNARY[name](gmpy2.mpfr(v)).as_integer_ratio()) for v in operand.tolist()]
-            for rounding in MODES:
-                got = getattr(sf, name)(operand, format, rounding, stream=sf.BitStream(0))
-                assert_bits(got, rounded(values, format, rounding), operand)
-        x *= math.log2(math.e) / math.log2(2.5)
-        values = [Fraction(*(gmpy2.mpfr(2.5) ** gmpy2.mpfr(v)).as_integer_ratio()) for v in x.tolist()]
-        for rounding in MODES:
-            got = sf.power(2.5, x, format, rounding, stream=sf.BitStream(0))
-            assert_bits(got, rounded(values, format, rounding), x)
+        cases = [(name, (x,), mpfr.UNARY[name]) for name in ("exp", "sigmoid")]
+        cases += [(name, (y,), mpfr.UNARY[name]) for name in ("tanh", "sin", "erf")]
+        cases += [("power", (np.full(64, 2.5), powers), lambda base, v: base**v)]
+        for name, operands, oracle in cases:
+            rows = zip(*map(np.ndarray.tolist, operands), strict=True)
+            values = [Fraction(*oracle(*map(gmpy2.mpfr, row)).as_integer_ratio()) for row in rows]
+            for format, rounding in product(FORMATS[:4], MODES):
+                got = getattr(sf, name)(*operands, format, rounding, stream=sf.BitStream(0))
+                assert_bits(got, rounded(values, format, rounding), *operands)
 
 
 @pytest.mark.parametrize("format", FORMATS[:4], ids=str)
