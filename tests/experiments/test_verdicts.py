@@ -67,7 +67,8 @@ def test_runs_that_diverged_are_counted_by_the_sign_test(diverged):
     one, all_five = np.array([1.0, diverged, 1.0, 1.0, 1.0]), np.full(5, diverged)
     assert ratio_test(one, np.ones(5), below=1.1).verdict == INCONCLUSIVE, "one of five decides nothing"
     every = ratio_test(all_five, np.ones(5), above=8)
-    assert every == (REPRODUCED, "ratio in [inf, inf]: no spread, n = 5", None)
+    assert every == (REPRODUCED, "ratio in [inf, inf]: sign test, 5 of 5 runs diverged, n = 5", pytest.approx(0.5**5))
+    assert ratio_test(all_five[:4], np.ones(4), above=8).verdict == INCONCLUSIVE, "four have a probability of 1/16"
     four = ratio_test(np.array([1.0, *all_five[:4]]), np.ones(5), above=8)
     assert four == (INCONCLUSIVE, "ratio in [1, inf]: sign test, 4 of 5 runs diverged, n = 5", 1.0)
     worse = compare(np.array([1.1, 1.2, 1.3, 1.1, diverged]), np.ones(5))
@@ -132,6 +133,11 @@ def test_a_limit_holds_at_all_times_if_every_joint_interval_ends_below_it(rng):
     assert joint_test(np.hstack([small, np.zeros((len(small), 1))]), below=1)[::2] == (REPRODUCED, None)
     assert joint_test(np.hstack([small, small[:, :1] + 1]), below=1).verdict == NOT_REPRODUCED
     assert joint_test(np.hstack([small, small[:, :1] * 10 - 3.6]), below=1).verdict == INCONCLUSIVE
+    one_diverged = small.copy()
+    one_diverged[0, 0] = math.inf
+    open_ = joint_test(one_diverged, below=1)
+    assert open_.verdict == INCONCLUSIVE and "or the sign test after a divergence" in open_.text
+    assert joint_test(np.full((12, 2), math.inf), below=1)[::2] == (NOT_REPRODUCED, pytest.approx(2 * 0.5**12))
 
 
 def test_joint_intervals_hold_all_means_as_often_as_they_say(rng):
