@@ -39,7 +39,10 @@ RECORDED = Path(__file__).parents[1] / "tests" / "accumulate" / "recorded" / "te
 EXACT = re.compile(r"counterexamples: [1-9]|cases, which are all")
 
 #: Matches the expectations of findings about how well a model is trained.
-TRAINED = re.compile(r"\bloss(?:es)? /|ratio of losses|(?:points|percent) (?:below|above)|AUC with|mean within")
+TRAINED = re.compile(
+    r"\bloss(?:es)? /|log loss|ratio of losses|perplexity|(?:points|percent) (?:below|above)|AUC with|mean within|^gap|"
+    r"margin of each"
+)
 
 #: The verdict of a claim that no finding tests.
 NOT_TESTED = "not tested"
