@@ -111,8 +111,10 @@ class PairedComparison(Sequence[Compared]):
 
     @property
     def _remarks(self) -> str:
-        medians = " Rows with diverged runs have the median, and its interval by the sign test (5 % on each side)."
-        return f"compared with {self.reference}. {self.discoveries}{medians if self._some_diverged else ''}"
+        text = f"compared with {self.reference}. {self.discoveries}"
+        if not self._some_diverged:
+            return text
+        return f"{text} Rows with diverged runs have the median, with its interval by the sign test (5 % on each side)."
 
     def __repr__(self) -> str:
         return f"{self.table()}\n{self._remarks}"
@@ -147,8 +149,9 @@ def compare(
 
     A run with NaN, or with an infinite loss, diverged. It is worse than every run that did not, by no amount that a
     mean could use. So the interval of the median decides in its place, by the sign test with an error probability of
-    5 % on each side. It needs five pairs: one diverged run of five decides nothing, and five of five are "worse". A
-    pair in which both runs diverged leaves the comparison inconclusive.
+    5 % on each side. It needs five pairs: one diverged run of five decides nothing, and five of five are "worse". Then
+    "equal" and "worse within the margin" are impossible. If the median decides nothing, McNemar's exact test compares
+    how often both policies diverged alone; it needs six such pairs.
 
     This function judges existing results. `simfloat.compare` runs a model itself, on one batch, and returns the errors
     of its loss and gradient under each policy.

@@ -5,9 +5,12 @@ claim in words is tested against the constants below, which are the same in ever
 
 Runs with one seed have the same data, initial weights and order of samples under every policy. Values are therefore
 compared in pairs, by the logarithm of their ratio or by their difference for each seed. A test uses the 95 % interval
-of the mean (Student's t). If a run diverges, the mean has no interval; then the test uses the interval of the median
-(sign test, 5 % on each side, which takes five pairs). If all runs have the same finite value, there is no spread and no
-level.
+of the mean (Student's t). If all runs have the same finite value, there is no spread and no level.
+
+If a run diverges, the mean has no interval; then the test uses the interval of the median (sign test, 5 % on each side,
+which takes five pairs). A diverged run is outside of every margin: it excludes "equal", "worse within the margin", and
+"reproduced" below a limit. If the median decides nothing, the numbers of diverged runs may decide a comparison, by
+McNemar's exact test with twice its level, as it is the second test.
 
 A claim that a mean is inside an open range is "reproduced" if the interval is inside, "not reproduced" if it is
 outside, and "inconclusive" otherwise. A comparison has these verdicts:
@@ -189,6 +192,7 @@ def joint_test(values: NDArray, *, below: float) -> Outcome:
     times = values.shape[1]
     intervals = [interval_of(column, error=(1 - CONFIDENCE) / times) for column in values.T]
     verdict = worst_verdict([judge(interval, -math.inf, below) for interval in intervals])
+    verdict = _unless_diverged(verdict, values, below)
     highest = max(interval.high for interval in intervals)
     method = "t, or the sign test after a divergence" if any(map(_has_no_mean, values.T)) else "t"
     text = (
@@ -270,7 +274,7 @@ def worst_verdict(verdicts: Sequence[str]) -> str:
 
 
 def _range_test(samples: NDArray, low: float, high: float, text: str) -> Outcome:
-    verdict = judge(interval_of(samples), low, high)
+    verdict = _unless_diverged(judge(interval_of(samples), low, high), samples, high)
     levels = [_level(samples, limit) for limit in (low, high) if math.isfinite(limit)]
     if None in levels:
         return Outcome(verdict, text)
@@ -280,9 +284,16 @@ def _range_test(samples: NDArray, low: float, high: float, text: str) -> Outcome
     return Outcome(verdict, text, 1.0 if verdict == INCONCLUSIVE else max(known, default=0.0))
 
 
+def _unless_diverged(verdict: str, samples: NDArray, high: float) -> str:
+    """Return the verdict, but not that values with an infinite one among them are below a limit."""
+    excluded = verdict == REPRODUCED and math.isfinite(high) and bool(np.isposinf(samples).any())
+    return INCONCLUSIVE if excluded else verdict
+
+
 def _comparison(samples: NDArray, margin: float, text: str) -> Outcome:
     word, p = comparison_of(samples, margin)
-    return Outcome(word, text, p)
+    by_divergences = word in (WORSE, BETTER) and word != comparison_word(interval_of(samples), margin)
+    return Outcome(word, f"{text}; McNemar's exact test of the diverged runs" if by_divergences else text, p)
 
 
 def _limits(word: str, margin: float) -> tuple[float, ...]:
@@ -296,8 +307,23 @@ def comparison_of(samples: NDArray, margin: float, diverged: bool | None = None)
     `diverged` says if a run diverged; by default it did if a difference is inf.
     """
     word = comparison_word(interval_of(samples, diverged), margin)
+    if _some_diverged(samples, diverged) and word not in (WORSE, BETTER):
+        return _more_divergences(samples)
     levels = [_level(samples, limit, diverged) for limit in _limits(word, margin)]
     return word, None if None in levels else max((level for level in levels if level is not None), default=1.0)
+
+
+def _more_divergences(samples: NDArray) -> tuple[str, float]:
+    """Judge by McNemar's exact test which of two policies diverges more often, unless the median says the opposite."""
+    worse, better = int(np.isposinf(samples).sum()), int(np.isneginf(samples).sum())
+    level = 2 * sign_level(min(worse, better), worse + better)
+    if level > 1 - CONFIDENCE:
+        return INCONCLUSIVE, 1.0
+    with np.errstate(invalid="ignore"):
+        center = float(np.median(samples[~np.isnan(samples)]))
+    if center < 0 if worse > better else center > 0:
+        return INCONCLUSIVE, 1.0
+    return WORSE if worse > better else BETTER, level
 
 
 def interval_of(samples: NDArray, diverged: bool | None = None, error: float = 1 - CONFIDENCE) -> Interval:
@@ -314,9 +340,12 @@ def _level(samples: NDArray, limit: float, diverged: bool | None = None) -> floa
 
 def _has_no_mean(samples: NDArray, diverged: bool | None = None) -> bool:
     """True if a run diverged, or if some of the samples are infinite, as logarithms of 0 are, and others are not."""
-    if diverged or (diverged is None and np.isposinf(samples).any()):
-        return True
-    return bool(np.isinf(samples).any()) and not _is_constant(samples)
+    return _some_diverged(samples, diverged) or (bool(np.isinf(samples).any()) and not _is_constant(samples))
+
+
+def _some_diverged(samples: NDArray, diverged: bool | None = None) -> bool:
+    """True if a run diverged: as said, or by default if a sample is inf."""
+    return bool(np.isposinf(samples).any()) if diverged is None else diverged
 
 
 def _is_constant(samples: NDArray) -> bool:

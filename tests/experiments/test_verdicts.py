@@ -77,6 +77,15 @@ def test_runs_that_diverged_are_counted_by_the_sign_test(diverged):
     assert ten.verdict == REPRODUCED and ten.p == pytest.approx(0.5**10)
 
 
+def test_a_run_that_diverged_is_outside_of_every_margin():
+    seven, one = np.array([*np.full(7, 1.001), np.nan]), np.ones(8)
+    assert compare(seven, one).verdict == ratio_test(seven, one, below=1.05).verdict == INCONCLUSIVE
+    assert ratio_test(seven, one, above=0.9).verdict == REPRODUCED
+    often = compare(np.array([*np.full(6, np.nan), *np.tile([0.999, 1.001], 8), 1.002]), np.ones(23))
+    assert often.verdict == WORSE and often.p == pytest.approx(2 * 0.5**6)
+    assert often.text.endswith("6 of 23 runs diverged, n = 23; McNemar's exact test of the diverged runs")
+
+
 def test_runs_without_spread_have_a_verdict_and_no_level():
     same = ratio_test(np.full(5, 2.0), np.ones(5), above=1)
     assert (same.verdict, same.p, same.text) == (REPRODUCED, None, "ratio in [2, 2]: no spread, n = 5")

@@ -62,6 +62,26 @@ def test_a_reference_that_diverged_is_an_outcome_too_and_a_pair_of_two_is_none(o
     assert (both.word, both.p) == ("inconclusive", 1.0) and math.isnan(both.mean)
 
 
+def test_a_policy_that_diverges_more_often_is_worse_by_mcnemars_test_and_never_equal():
+    def row(ours, theirs, both=0, equal=14, **options):
+        """Compare runs: so many diverged under one policy alone, so many under both, the others are equal."""
+        noise = 1 + 0.001 * np.cos(np.arange(equal))
+        lost = [[math.nan] * ours + [1.0] * theirs, [1.0] * ours + [math.nan] * theirs]
+        columns = [
+            [*each, *[math.nan] * both, *values] for each, values in zip(lost, (noise, np.ones(equal)), strict=True)
+        ]
+        return compare_five(*columns, **options)
+
+    assert row(0, 0).word == "equal"
+    assert all(row(ours, 0).word == "inconclusive" for ours in range(1, 6)), "a divergence is outside of every margin"
+    six = row(6, 0)
+    assert (six.word, six.p) == ("worse", pytest.approx(2 * stats.binomtest(0, 6, alternative="less").pvalue))
+    assert row(9, 1, equal=20).p == pytest.approx(2 * stats.binomtest(1, 10, alternative="less").pvalue)
+    assert row(8, 0, both=3).word == "worse", "pairs in which both diverged do not count"
+    assert row(0, 6).word == "better" and row(4, 4).word == "inconclusive"
+    assert compare_five([math.nan] * 6 + [0.9] * 8, [1.0] * 14).word == "inconclusive", "the others are better"
+
+
 def test_a_table_with_diverged_runs_counts_them_and_names_the_test():
     found = sf.studies.compare(TABLE)
     head, *lines = str(found.table()).splitlines()
