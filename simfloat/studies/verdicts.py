@@ -258,14 +258,19 @@ def all_of(tests: Sequence[Outcome]) -> Outcome:
     """Combine the tests of a claim's parts; the verdict is that of the worst part.
 
     If every part is needed, the level is the largest level of the parts. If one part is enough, it is the smallest one
-    times the number of parts.
+    times the number of parts (Bonferroni); if that is above 5 %, the claim is undecided.
     """
     if not tests:
         raise ValueError("The list of tests is empty; a claim of several parts needs one test for each.")
-    verdict = worst_verdict([test.verdict for test in tests])
-    levels = [test.p for test in tests if test.p is not None and (verdict not in REFUTED or test.verdict == verdict)]
-    p = None if not levels else min(1.0, len(tests) * min(levels)) if verdict in REFUTED else max(levels)
-    return Outcome(verdict, "; ".join(test.text for test in tests), p)
+    verdict, text = worst_verdict([test.verdict for test in tests]), "; ".join(test.text for test in tests)
+    deciding = [test.p for test in tests if verdict not in REFUTED or test.verdict == verdict]
+    levels = [level for level in deciding if level is not None]
+    if verdict not in REFUTED or not levels:
+        return Outcome(verdict, text, max(levels, default=None))
+    level = min(1.0, len(tests) * min(levels))
+    if level > 1 - CONFIDENCE and None not in deciding:
+        return Outcome(INCONCLUSIVE, text, 1.0)
+    return Outcome(verdict, text, level)
 
 
 def worst_verdict(verdicts: Sequence[str]) -> str:

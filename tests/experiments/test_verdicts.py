@@ -136,6 +136,12 @@ def test_the_level_of_several_parts_counts_them_all():
     assert all_of([yes, Outcome(NOT_REPRODUCED, "")]).p is None
 
 
+def test_a_part_that_refutes_a_whole_counts_the_other_parts_too():
+    yes, barely = Outcome(EQUAL, "", 0.03), Outcome(WORSE, "", 0.04)
+    assert all_of([barely]).verdict == WORSE and all_of([yes, barely])[::2] == (INCONCLUSIVE, 1.0)
+    assert all_of([yes, barely, Outcome(WORSE, "a counterexample")]).verdict == WORSE
+
+
 def test_a_limit_holds_at_all_times_if_every_joint_interval_ends_below_it(rng):
     small = rng.uniform(0.4, 0.5, (5, 40))
     assert joint_test(small, below=1).verdict == REPRODUCED
