@@ -55,10 +55,11 @@ HEAD = """\
 
 This page lists claims from five papers and guides on mixed-precision training, and the result of testing each. A claim
 has the verdict of the findings that test it ([rules](../experiments/README.md#verdicts)). If several findings test it,
-the number in parentheses says how many have that verdict. Models and data are small: see the last column, and the
-limits of each experiment. Our models cannot test a claim about a specific model of the source. The verdict is then *not
-tested*, and the page also gives the verdict on our model. `python -m experiments claims --page` writes this page from
-`experiments/claims.toml` and the findings of the experiments.
+the number in parentheses counts those with that verdict. Some of them share a model or runs, so they are not
+independent. Models and data are small: see the last column, and the limits of each experiment. Our models cannot test a
+claim about a specific model of the source. The verdict is then *not tested*, and the page also gives the verdict on our
+model. `python -m experiments claims --page` writes this page from `experiments/claims.toml` and the findings of the
+experiments.
 """
 
 
