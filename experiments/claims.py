@@ -39,7 +39,10 @@ RECORDED = Path(__file__).parents[1] / "tests" / "accumulate" / "recorded" / "te
 EXACT = re.compile(r"counterexamples: [1-9]|cases, which are all")
 
 #: Matches the expectations of findings about how well a model is trained.
-TRAINED = re.compile(r"\bloss(?:es)? /|ratio of losses|(?:points|percent) (?:below|above)|AUC with|mean within")
+TRAINED = re.compile(
+    r"\bloss(?:es)? /|log loss|ratio of losses|perplexity|(?:points|percent) (?:below|above)|AUC with|mean within|^gap|"
+    r"margin of each"
+)
 
 #: The verdict of a claim that no finding tests.
 NOT_TESTED = "not tested"
@@ -52,10 +55,11 @@ HEAD = """\
 
 This page lists claims from five papers and guides on mixed-precision training, and the result of testing each. A claim
 has the verdict of the findings that test it ([rules](../experiments/README.md#verdicts)). If several findings test it,
-the number in parentheses says how many have that verdict. Models and data are small: see the last column, and the
-limits of each experiment. Our models cannot test a claim about a specific model of the source. The verdict is then *not
-tested*, and the page also gives the verdict on our model. `python -m experiments claims --page` writes this page from
-`experiments/claims.toml` and the findings of the experiments.
+the number in parentheses counts those with that verdict. Some of them share a model or runs, so they are not
+independent. Models and data are small: see the last column, and the limits of each experiment. Our models cannot test a
+claim about a specific model of the source. The verdict is then *not tested*, and the page also gives the verdict on our
+model. `python -m experiments claims --page` writes this page from `experiments/claims.toml` and the findings of the
+experiments.
 """
 
 

@@ -19,6 +19,14 @@ FLOOR = replace(
     source="OCP Microscaling Formats 1.0, section 6.3",
 )
 
+#: One part of NVFP4's recipe, added to MXFP4.
+STOCHASTIC = replace(
+    sf.policies["mxfp4"],
+    compute_gradients=sf.cast(sf.E2M1, sf.stochastic(), scale=sf.block(32, sf.E8M0)),
+    name="mxfp4-stochastic",
+    source="Training LLMs with MXFP4, arXiv 2502.20586, without its rotation",
+)
+
 VARIANTS = [
     BF16,
     Variant("fp32", sf.policies["fp32"], "FP32 throughout"),
@@ -29,4 +37,5 @@ VARIANTS = [
     Variant("mxfp8-floor", FLOOR, "MXFP8, scales down"),
     Variant("nvfp4", sf.policies["nvfp4"], "NVFP4"),
     Variant("mxfp4", sf.policies["mxfp4"], "MXFP4"),
+    Variant("mxfp4-stochastic", STOCHASTIC, "MXFP4, stochastic"),
 ]

@@ -8,10 +8,13 @@ from numpy.typing import NDArray
 from experiments.fp8_hybrid.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.verdicts import EXPONENT, MATCH, all_of, compare, compare_shares, difference_test, ratio_test
+from simfloat.studies.verdicts import EXPONENT, all_of, compare, compare_shares, difference_test, ratio_test
 
 #: Significant bits, including the hidden one; the tutorial's "6 or 7 bits of mantissa" would be 7 or 8.
 BITS = {"E4M3": 4, "E5M2": 3}
+
+#: The margin of losses, as in block-scaling and recipe-parts: the smallest gap without scales is 1.5 %.
+CLOSE = 1.015
 
 
 def findings(results: list[Result]) -> list[Finding]:
@@ -39,12 +42,12 @@ def measured(results: list[Result], problem: str, variant: str, key: str) -> NDA
 
 @claim(
     "{problem}: scaled per tensor, FP8 matches FP16",
-    f"loss / FP16's within a factor of {MATCH}, accuracy within a point",
+    f"loss / FP16's within a factor of {CLOSE}, accuracy within a point",
 )
 def _matches_fp16(results: list[Result], problem: str) -> Measured:
     loss, fp16 = final(results, problem, "hybrid"), final(results, problem, "fp16")
     scores = [100 * final(results, problem, variant, "accuracy") for variant in ("hybrid", "fp16")]
-    test = all_of([compare(loss, fp16), compare_shares(*scores)])
+    test = all_of([compare(loss, fp16, margin=CLOSE), compare_shares(*scores)])
     return f"{spread(loss / fp16, 3)}; accuracy {spread(scores[0])} against {spread(scores[1])} %", test
 
 

@@ -58,6 +58,7 @@ AGAIN: tuple[Callable[[], Remade | tuple[Remade, ...]], ...] = (
     attention.trained_rows,
     attention.kernels,
     blocks.fp4,
+    blocks.language,
     eight_bits.significant_bits,
     rules.batch_norm_sums,
     rules.autocast,

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from simfloat.common import Table
 from simfloat.common import table as aligned
 from simfloat.environment import in_usual_environment
-from simfloat.studies.statistics import Discoveries, discoveries, mean_and_error, mean_interval
+from simfloat.studies.statistics import Discoveries, discoveries, mean_and_error
 from simfloat.studies.stored import as_label, read_parquet
 from simfloat.studies.sweeping import StudyTable
-from simfloat.studies.verdicts import MATCH, comparison_of, differences, exponential, log_ratios
+from simfloat.studies.verdicts import MATCH, comparison_of, exponential, interval_of
 
 #: The kinds of comparison.
 RATIO, DIFFERENCE = "ratio", "difference"
@@ -28,12 +28,15 @@ class Compared(NamedTuple):
     Parameters:
         label: the value of the column.
         among: the names and values of all other axes.
-        mean: the geometric mean of ratios, or the mean of differences.
-        low, high: its 95 % interval (Student's t).
+        mean: the geometric mean of ratios, or the mean of differences; the median if a run diverged
+            or a ratio is infinite.
+        low, high: its 95 % interval (Student's t); that of the median, with an error probability of 5 % on each side,
+            if a run diverged (sign test).
         pairs: the number of pairs.
         word: the verdict.
         p: the p value, the level at which the verdict would just be undecided; None if all pairs differ equally, as
             they have no spread.
+        diverged: the number of pairs in which at least one run diverged.
     """
 
     label: Any
@@ -44,6 +47,7 @@ class Compared(NamedTuple):
     pairs: int
     word: str
     p: float | None
+    diverged: int = 0
 
 
 class PairedComparison(Sequence[Compared]):
@@ -90,18 +94,33 @@ class PairedComparison(Sequence[Compared]):
     def table(self) -> Table:
         """Return the rows as a table."""
         among = [name for name, _ in self.rows[0].among] if self.rows else []
-        head = (*among, self.by, "verdict", f"{self.kind} of {self.value}", "95 %", "pairs")
-        return aligned([head, *(self._line(row) for row in self.rows)], number_columns=3)
+        head = [*among, self.by, "verdict", f"{self.kind} of {self.value}", "95 %", "pairs"]
+        lines = [self._line(row) for row in self.rows]
+        if self._some_diverged:
+            head.append("diverged")
+            lines = [[*line, str(row.diverged)] for line, row in zip(lines, self.rows, strict=True)]
+        return aligned([head, *lines], number_columns=3 + self._some_diverged)
 
-    def _line(self, row: Compared) -> tuple[str, ...]:
+    @property
+    def _some_diverged(self) -> bool:
+        return any(row.diverged for row in self.rows)
+
+    def _line(self, row: Compared) -> list[str]:
         texts = f"{row.mean:.4g}", f"{row.low:.4g} to {row.high:.4g}", str(row.pairs)
-        return (*(str(value) for _, value in row.among), str(row.label), row.word, *texts)
+        return [*(str(value) for _, value in row.among), str(row.label), row.word, *texts]
+
+    @property
+    def _remarks(self) -> str:
+        text = f"compared with {self.reference}. {self.discoveries}"
+        if not self._some_diverged:
+            return text
+        return f"{text} Rows with diverged runs have the median, with its interval by the sign test (5 % on each side)."
 
     def __repr__(self) -> str:
-        return f"{self.table()}\ncompared with {self.reference}. {self.discoveries}"
+        return f"{self.table()}\n{self._remarks}"
 
     def _repr_html_(self) -> str:
-        return f"{self.table()._repr_html_()}<p>compared with {self.reference}. {self.discoveries}</p>"
+        return f"{self.table()._repr_html_()}<p>{self._remarks}</p>"
 
 
 @in_usual_environment
@@ -120,13 +139,19 @@ def compare(
 
     Two rows are a pair if they agree in the columns `pairs`, such as the seed, and in all other axes of the table. The
     result has a row for each combination of these other axes. With ``kind="ratio"`` each pair gives the logarithm of
-    its ratio, otherwise its difference. A measured NaN counts as infinitely bad. The 95 % interval of the mean decides:
+    its ratio, otherwise its difference. The 95 % interval of the mean decides:
 
     * "better": all of it is better than the reference;
     * "worse": all of it is worse, and it reaches beyond the margin;
     * "worse within the margin": all of it is worse, and it is inside the margin;
     * "equal": it contains the ratio 1, or the difference 0, and is inside the margin;
     * "inconclusive": otherwise.
+
+    A run with NaN, or with an infinite loss, diverged. It is worse than every run that did not, by no amount that a
+    mean could use. So the interval of the median decides in its place, by the sign test with an error probability of
+    5 % on each side. It needs five pairs: one diverged run of five decides nothing, and five of five are "worse". Then
+    "equal" and "worse within the margin" are impossible. If the median decides nothing, McNemar's exact test compares
+    how often both policies diverged alone; it needs six such pairs.
 
     This function judges existing results. `simfloat.compare` runs a model itself, on one batch, and returns the errors
     of its loss and gradient under each policy.
@@ -226,17 +251,34 @@ def _comparison_row(
         raise ValueError(f"{label!r}{where} and the reference need the same pairs; one has no {alone[0]!r}.")
     kind, limit = how
     ours, theirs = np.array([measured[pair] for pair in measured]), np.array([reference[pair] for pair in measured])
+    samples, diverged = _samples(label, ours, theirs, kind, sign)
+    word, p = comparison_of(sign * samples, limit, diverged > 0)
+    low, high = sorted(sign * end for end in interval_of(sign * samples, diverged > 0)[:2])
+    mean = mean_and_error(samples)[0] if np.isfinite(samples).all() else _median(samples)
+    if kind == RATIO:
+        mean, low, high = map(exponential, (mean, low, high))
+    return Compared(label, among, mean, low, high, len(measured), word, p, diverged)
+
+
+def _samples(label: Any, ours: NDArray, theirs: NDArray, kind: str, sign: int) -> tuple[NDArray[np.float64], int]:
+    """Return the logarithms of ratios or the differences, and the number of pairs in which a run diverged.
+
+    A diverged run differs infinitely from one that did not; if both diverged, their difference is NaN.
+    """
     if kind == RATIO:
         _check_positive(label, ours, theirs)
-        # A run that is NaN counts as infinitely bad, which is a ratio of 0 if larger is better.
-        samples = log_ratios(ours if sign > 0 else np.nan_to_num(ours, nan=0.0, posinf=np.inf), theirs)
-    else:
-        samples = differences(np.where(np.isnan(ours), sign * np.inf, ours), theirs)
-    word, p = comparison_of(sign * samples, limit)
-    interval = mean_interval(samples)
-    mean = mean_and_error(samples)[0]
-    mean, low, high = (map(exponential, (mean, *interval[:2]))) if kind == RATIO else (mean, *interval[:2])
-    return Compared(label, among, mean, low, high, len(measured), word, p)
+    worst = sign * math.inf if kind == DIFFERENCE or sign > 0 else 0.0
+    lost = [np.isnan(values) | (values == sign * math.inf) for values in (ours, theirs)]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        mine, other = (np.where(each, worst, values) for each, values in zip(lost, (ours, theirs), strict=True))
+        samples = np.log(mine) - np.log(other) if kind == RATIO else mine - other
+    return samples, int((lost[0] | lost[1]).sum())
+
+
+def _median(samples: NDArray[np.float64]) -> float:
+    """Return the median; NaN if a sample is NaN, or between infinities of both signs."""
+    with np.errstate(invalid="ignore"):
+        return float(np.median(samples))
 
 
 def _check_positive(label: Any, *numbers: NDArray) -> None:

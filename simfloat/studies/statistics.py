@@ -103,15 +103,15 @@ def mean_level(samples: NDArray, limit: float) -> float:
     return 2 * float(stdtr(n - 1, -distance / error))
 
 
-def median_interval(samples: NDArray) -> Interval:
-    """Return the interval of the median by the sign test, with an error probability of 5 % on each side.
+def median_interval(samples: NDArray, error: float = 1 - CONFIDENCE) -> Interval:
+    """Return the interval of the median by the sign test, with this error probability on each side, by default 5 %.
 
-    It needs five samples, and is valid if some of them are infinite, such as those of diverged runs. Then a mean has no
-    interval. NaN leaves the median unknown.
+    It then needs five samples, and is valid if some of them are infinite, such as those of diverged runs. Then a mean
+    has no interval. NaN leaves the median unknown.
     """
     samples = np.sort(as_rectangular_array(samples, "samples", np.float64))
     n = len(samples)
-    beyond = [k for k in range(n // 2) if sign_level(k, n) <= 1 - CONFIDENCE]
+    beyond = [k for k in range(n // 2) if sign_level(k, n) <= error]
     if not beyond or np.isnan(samples).any():
         return Interval(-math.inf, math.inf, n)
     return Interval(float(samples[beyond[-1]]), float(samples[n - 1 - beyond[-1]]), n)

@@ -5,8 +5,12 @@ claim in words is tested against the constants below, which are the same in ever
 
 Runs with one seed have the same data, initial weights and order of samples under every policy. Values are therefore
 compared in pairs, by the logarithm of their ratio or by their difference for each seed. A test uses the 95 % interval
-of the mean (Student's t). If a run diverges, the mean has no interval; then the test uses the interval of the median
-(sign test, 5 % on each side). If all runs have the same value, or all diverge, there is no spread and no level.
+of the mean (Student's t). If all runs have the same finite value, there is no spread and no level.
+
+If a run diverges, the mean has no interval; then the test uses the interval of the median (sign test, 5 % on each side,
+which takes five pairs). A diverged run is outside of every margin: it excludes "equal", "worse within the margin", and
+"reproduced" below a limit. If the median decides nothing, the numbers of diverged runs may decide a comparison, by
+McNemar's exact test with twice its level, as it is the second test.
 
 A claim that a mean is inside an open range is "reproduced" if the interval is inside, "not reproduced" if it is
 outside, and "inconclusive" otherwise. A comparison has these verdicts:
@@ -186,16 +190,20 @@ def joint_test(values: NDArray, *, below: float) -> Outcome:
     if values.ndim != 2 or not values.shape[1]:
         raise ValueError(f"A joint test takes an array (seeds, times), got shape {values.shape}.")
     times = values.shape[1]
-    intervals = [mean_interval(column, 1 - (1 - CONFIDENCE) / times) for column in values.T]
-    verdicts = [judge(interval, -math.inf, below) for interval in intervals]
-    levels = [mean_level(column, below) for column in values.T]
-    verdict = worst_verdict(verdicts)
-    chosen = {REPRODUCED: max(levels), NOT_REPRODUCED: min(levels)}.get(verdict, 1.0)
+    intervals = [interval_of(column, error=(1 - CONFIDENCE) / times) for column in values.T]
+    verdict = worst_verdict([judge(interval, -math.inf, below) for interval in intervals])
+    verdict = _unless_diverged(verdict, values, below)
     highest = max(interval.high for interval in intervals)
-    text = f"all intervals end below {highest:.3g}: t, jointly 95 % (Bonferroni, {times} times), n = {len(values)}"
-    # A time at which all seeds agree has no level, so the test of all times has none.
-    has_level = not any(map(_is_constant, values.T))
-    return Outcome(verdict, text, min(1.0, times * chosen) if has_level else None)
+    method = "t, or the sign test after a divergence" if any(map(_has_no_mean, values.T)) else "t"
+    text = (
+        f"all intervals end below {highest:.3g}: {method}, jointly 95 % (Bonferroni, {times} times), n = {len(values)}"
+    )
+    every_level = [_level(column, below) for column in values.T]
+    levels = [level for level in every_level if level is not None]
+    if len(levels) < times:
+        return Outcome(verdict, text)  # a time at which all seeds agree has no level
+    chosen = {REPRODUCED: max(levels), NOT_REPRODUCED: min(levels)}.get(verdict, 1.0)
+    return Outcome(verdict, text, min(1.0, times * chosen))
 
 
 def every_test(exceptions: int, cases: int) -> Outcome:
@@ -250,14 +258,19 @@ def all_of(tests: Sequence[Outcome]) -> Outcome:
     """Combine the tests of a claim's parts; the verdict is that of the worst part.
 
     If every part is needed, the level is the largest level of the parts. If one part is enough, it is the smallest one
-    times the number of parts.
+    times the number of parts (Bonferroni); if that is above 5 %, the claim is undecided.
     """
     if not tests:
         raise ValueError("The list of tests is empty; a claim of several parts needs one test for each.")
-    verdict = worst_verdict([test.verdict for test in tests])
-    levels = [test.p for test in tests if test.p is not None and (verdict not in REFUTED or test.verdict == verdict)]
-    p = None if not levels else min(1.0, len(tests) * min(levels)) if verdict in REFUTED else max(levels)
-    return Outcome(verdict, "; ".join(test.text for test in tests), p)
+    verdict, text = worst_verdict([test.verdict for test in tests]), "; ".join(test.text for test in tests)
+    deciding = [test.p for test in tests if verdict not in REFUTED or test.verdict == verdict]
+    levels = [level for level in deciding if level is not None]
+    if verdict not in REFUTED or not levels:
+        return Outcome(verdict, text, max(levels, default=None))
+    level = min(1.0, len(tests) * min(levels))
+    if level > 1 - CONFIDENCE and None not in deciding:
+        return Outcome(INCONCLUSIVE, text, 1.0)
+    return Outcome(verdict, text, level)
 
 
 def worst_verdict(verdicts: Sequence[str]) -> str:
@@ -266,7 +279,7 @@ def worst_verdict(verdicts: Sequence[str]) -> str:
 
 
 def _range_test(samples: NDArray, low: float, high: float, text: str) -> Outcome:
-    verdict = judge(_interval(samples), low, high)
+    verdict = _unless_diverged(judge(interval_of(samples), low, high), samples, high)
     levels = [_level(samples, limit) for limit in (low, high) if math.isfinite(limit)]
     if None in levels:
         return Outcome(verdict, text)
@@ -276,11 +289,16 @@ def _range_test(samples: NDArray, low: float, high: float, text: str) -> Outcome
     return Outcome(verdict, text, 1.0 if verdict == INCONCLUSIVE else max(known, default=0.0))
 
 
+def _unless_diverged(verdict: str, samples: NDArray, high: float) -> str:
+    """Return the verdict, but not that values with an infinite one among them are below a limit."""
+    excluded = verdict == REPRODUCED and math.isfinite(high) and bool(np.isposinf(samples).any())
+    return INCONCLUSIVE if excluded else verdict
+
+
 def _comparison(samples: NDArray, margin: float, text: str) -> Outcome:
-    word = comparison_word(_interval(samples), margin)
-    levels = [_level(samples, limit) for limit in _limits(word, margin)]
-    p = None if None in levels else max((level for level in levels if level is not None), default=1.0)
-    return Outcome(word, text, p)
+    word, p = comparison_of(samples, margin)
+    by_divergences = word in (WORSE, BETTER) and word != comparison_word(interval_of(samples), margin)
+    return Outcome(word, f"{text}; McNemar's exact test of the diverged runs" if by_divergences else text, p)
 
 
 def _limits(word: str, margin: float) -> tuple[float, ...]:
@@ -288,31 +306,51 @@ def _limits(word: str, margin: float) -> tuple[float, ...]:
     return {EQUAL: (-margin, margin), WITHIN: (0.0, margin), WORSE: (0.0,), BETTER: (0.0,)}.get(word, ())
 
 
-def comparison_of(samples: NDArray, margin: float) -> tuple[str, float | None]:
-    """Return the verdict for differences (larger is worse) and its level; an infinite difference decides.
+def comparison_of(samples: NDArray, margin: float, diverged: bool | None = None) -> tuple[str, float | None]:
+    """Return the verdict for differences (larger is worse) and its level; equal differences have no level.
 
-    Differences without spread have a verdict and no level.
+    `diverged` says if a run diverged; by default it did if a difference is inf.
     """
-    word = comparison_word(mean_interval(samples), margin)
-    if _is_constant(samples):
-        return word, None
-    return word, max((mean_level(samples, limit) for limit in _limits(word, margin)), default=1.0)
+    word = comparison_word(interval_of(samples, diverged), margin)
+    if _some_diverged(samples, diverged) and word not in (WORSE, BETTER):
+        return _more_divergences(samples)
+    levels = [_level(samples, limit, diverged) for limit in _limits(word, margin)]
+    return word, None if None in levels else max((level for level in levels if level is not None), default=1.0)
 
 
-def _interval(samples: NDArray) -> Interval:
-    """Return the interval of the mean, or of the median if some runs diverged."""
-    return median_interval(samples) if _some_diverged(samples) else mean_interval(samples)
+def _more_divergences(samples: NDArray) -> tuple[str, float]:
+    """Judge by McNemar's exact test which of two policies diverges more often, unless the median says the opposite."""
+    worse, better = int(np.isposinf(samples).sum()), int(np.isneginf(samples).sum())
+    level = 2 * sign_level(min(worse, better), worse + better)
+    if level > 1 - CONFIDENCE:
+        return INCONCLUSIVE, 1.0
+    with np.errstate(invalid="ignore"):
+        center = float(np.median(samples[~np.isnan(samples)]))
+    if center < 0 if worse > better else center > 0:
+        return INCONCLUSIVE, 1.0
+    return WORSE if worse > better else BETTER, level
 
 
-def _level(samples: NDArray, limit: float) -> float | None:
+def interval_of(samples: NDArray, diverged: bool | None = None, error: float = 1 - CONFIDENCE) -> Interval:
+    """Return the interval of the mean, or of the median if a run diverged or a mean would be infinite."""
+    return median_interval(samples, error) if _has_no_mean(samples, diverged) else mean_interval(samples, 1 - error)
+
+
+def _level(samples: NDArray, limit: float, diverged: bool | None = None) -> float | None:
     """Return the level of a limit; None if the samples have no spread."""
-    if _some_diverged(samples):
+    if _has_no_mean(samples, diverged):
         return sign_level(int(min((samples <= limit).sum(), (samples >= limit).sum())), len(samples))
     return None if _is_constant(samples) else mean_level(samples, limit)
 
 
-def _some_diverged(samples: NDArray) -> bool:
-    return bool(np.isinf(samples).any()) and not _is_constant(samples)
+def _has_no_mean(samples: NDArray, diverged: bool | None = None) -> bool:
+    """True if a run diverged, or if some of the samples are infinite, as logarithms of 0 are, and others are not."""
+    return _some_diverged(samples, diverged) or (bool(np.isinf(samples).any()) and not _is_constant(samples))
+
+
+def _some_diverged(samples: NDArray, diverged: bool | None = None) -> bool:
+    """True if a run diverged: as said, or by default if a sample is inf."""
+    return bool(np.isposinf(samples).any()) if diverged is None else diverged
 
 
 def _is_constant(samples: NDArray) -> bool:
@@ -320,23 +358,23 @@ def _is_constant(samples: NDArray) -> bool:
 
 
 def _ratio_text(samples: NDArray) -> str:
-    interval = _interval(samples)
+    interval = interval_of(samples)
     low, high = exponential(interval.low), exponential(interval.high)
     return f"ratio {_method_text(samples, f'{low:.4g}', f'{high:.4g}', ' of logarithms')}"
 
 
 def _difference_text(samples: NDArray) -> str:
-    interval = _interval(samples)
+    interval = interval_of(samples)
     return f"difference {_method_text(samples, f'{interval.low:z.3g}', f'{interval.high:z.3g}')}"
 
 
 def _method_text(samples: NDArray, low: str, high: str, of: str = "") -> str:
     """Return the interval, the method and the number of cases as text."""
     n = len(samples)
+    if _has_no_mean(samples):
+        return f"in [{low}, {high}]: sign test, {np.isinf(samples).sum()} of {n} runs diverged, n = {n}"
     if _is_constant(samples):
         return f"in [{low}, {high}]: no spread, n = {n}"
-    if _some_diverged(samples):
-        return f"in [{low}, {high}]: sign test, {np.isinf(samples).sum()} of {n} runs diverged, n = {n}"
     return f"in [{low}, {high}]: paired t{of}, 95 %, n = {n}"
 
 

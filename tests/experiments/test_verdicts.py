@@ -67,13 +67,23 @@ def test_runs_that_diverged_are_counted_by_the_sign_test(diverged):
     one, all_five = np.array([1.0, diverged, 1.0, 1.0, 1.0]), np.full(5, diverged)
     assert ratio_test(one, np.ones(5), below=1.1).verdict == INCONCLUSIVE, "one of five decides nothing"
     every = ratio_test(all_five, np.ones(5), above=8)
-    assert every == (REPRODUCED, "ratio in [inf, inf]: no spread, n = 5", None)
+    assert every == (REPRODUCED, "ratio in [inf, inf]: sign test, 5 of 5 runs diverged, n = 5", pytest.approx(0.5**5))
+    assert ratio_test(all_five[:4], np.ones(4), above=8).verdict == INCONCLUSIVE, "four have a probability of 1/16"
     four = ratio_test(np.array([1.0, *all_five[:4]]), np.ones(5), above=8)
     assert four == (INCONCLUSIVE, "ratio in [1, inf]: sign test, 4 of 5 runs diverged, n = 5", 1.0)
     worse = compare(np.array([1.1, 1.2, 1.3, 1.1, diverged]), np.ones(5))
     assert worse.verdict == WORSE and worse.p == pytest.approx(0.5**5), "all five are worse"
     ten = ratio_test(np.array([*np.full(9, 2.0), diverged]), np.ones(10), above=1)
     assert ten.verdict == REPRODUCED and ten.p == pytest.approx(0.5**10)
+
+
+def test_a_run_that_diverged_is_outside_of_every_margin():
+    seven, one = np.array([*np.full(7, 1.001), np.nan]), np.ones(8)
+    assert compare(seven, one).verdict == ratio_test(seven, one, below=1.05).verdict == INCONCLUSIVE
+    assert ratio_test(seven, one, above=0.9).verdict == REPRODUCED
+    often = compare(np.array([*np.full(6, np.nan), *np.tile([0.999, 1.001], 8), 1.002]), np.ones(23))
+    assert often.verdict == WORSE and often.p == pytest.approx(2 * 0.5**6)
+    assert often.text.endswith("6 of 23 runs diverged, n = 23; McNemar's exact test of the diverged runs")
 
 
 def test_runs_without_spread_have_a_verdict_and_no_level():
@@ -126,12 +136,23 @@ def test_the_level_of_several_parts_counts_them_all():
     assert all_of([yes, Outcome(NOT_REPRODUCED, "")]).p is None
 
 
+def test_a_part_that_refutes_a_whole_counts_the_other_parts_too():
+    yes, barely = Outcome(EQUAL, "", 0.03), Outcome(WORSE, "", 0.04)
+    assert all_of([barely]).verdict == WORSE and all_of([yes, barely])[::2] == (INCONCLUSIVE, 1.0)
+    assert all_of([yes, barely, Outcome(WORSE, "a counterexample")]).verdict == WORSE
+
+
 def test_a_limit_holds_at_all_times_if_every_joint_interval_ends_below_it(rng):
     small = rng.uniform(0.4, 0.5, (5, 40))
     assert joint_test(small, below=1).verdict == REPRODUCED
     assert joint_test(np.hstack([small, np.zeros((len(small), 1))]), below=1)[::2] == (REPRODUCED, None)
     assert joint_test(np.hstack([small, small[:, :1] + 1]), below=1).verdict == NOT_REPRODUCED
     assert joint_test(np.hstack([small, small[:, :1] * 10 - 3.6]), below=1).verdict == INCONCLUSIVE
+    one_diverged = small.copy()
+    one_diverged[0, 0] = math.inf
+    open_ = joint_test(one_diverged, below=1)
+    assert open_.verdict == INCONCLUSIVE and "or the sign test after a divergence" in open_.text
+    assert joint_test(np.full((12, 2), math.inf), below=1)[::2] == (NOT_REPRODUCED, pytest.approx(2 * 0.5**12))
 
 
 def test_joint_intervals_hold_all_means_as_often_as_they_say(rng):

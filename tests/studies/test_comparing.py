@@ -25,9 +25,70 @@ TABLE = rows(
 
 def test_words_are_those_of_verdicts():
     found = sf.studies.compare(TABLE)
-    want = ["equal", "worse within the margin", "worse", "better", "inconclusive", "worse"]
+    want = ["equal", "worse within the margin", "worse", "better", "inconclusive", "inconclusive"]
     assert [row.word for row in found] == want and [row.label for row in found][:2] == ["same", "near"]
-    assert found["lost"].mean == math.inf and str(found.discoveries).startswith("5 of 6 tested claims are decided")
+    assert str(found.discoveries).startswith("4 of 6 tested claims are decided")
+
+
+def compare_five(ours, theirs=(1.0,) * 5, **options):
+    """Compare values with those of a reference; rows for "ours" alone."""
+    return sf.studies.compare(rows(fp32=theirs, ours=ours), **options)["ours"]
+
+
+@pytest.mark.parametrize("lost", [math.nan, math.inf])
+@pytest.mark.parametrize("options", [{}, {"kind": "difference", "margin": 0.05}])
+def test_a_run_that_diverged_is_an_outcome_of_the_sign_test_and_not_an_infinite_mean(lost, options):
+    one = compare_five([1, 1.01, 0.99, 1, lost], **options)
+    center = 1.0 if not options else 0.0
+    assert (one.word, one.p, one.diverged, one.mean) == ("inconclusive", 1.0, 1, center), "one of five decides nothing"
+    assert one.low < center < one.high == math.inf
+    exact = stats.binomtest(5, 5, alternative="greater").pvalue
+    worse = compare_five([1.1, 1.2, 1.3, 1.1, lost], **options)
+    assert (worse.word, worse.p) == ("worse", pytest.approx(exact)), "all five are worse"
+    every = compare_five(np.full(5, lost), **options)
+    assert (every.word, every.p, every.diverged) == ("worse", pytest.approx(exact), 5)
+    few = compare_five(np.full(4, lost), np.ones(4), **options)
+    assert (few.word, few.p) == ("inconclusive", 1.0), "four of four have a probability of 1/16"
+
+
+@pytest.mark.parametrize("options", [{}, {"kind": "difference", "margin": 0.05}])
+def test_a_reference_that_diverged_is_an_outcome_too_and_a_pair_of_two_is_none(options):
+    theirs = [1, 1, 1, 1, math.nan]
+    better = compare_five(np.full(5, 0.9), theirs, **options)
+    assert (better.word, better.diverged, better.p) == ("better", 1, pytest.approx(0.5**5))
+    assert compare_five(np.ones(5), theirs, **options).word == "inconclusive"
+    assert compare_five(np.ones(4), np.full(4, math.nan), **options).word == "inconclusive"
+    both = compare_five(theirs, theirs, **options)
+    assert (both.word, both.p) == ("inconclusive", 1.0) and math.isnan(both.mean)
+
+
+def test_a_policy_that_diverges_more_often_is_worse_by_mcnemars_test_and_never_equal():
+    def row(ours, theirs, both=0, equal=14, **options):
+        """Compare runs: so many diverged under one policy alone, so many under both, the others are equal."""
+        noise = 1 + 0.001 * np.cos(np.arange(equal))
+        lost = [[math.nan] * ours + [1.0] * theirs, [1.0] * ours + [math.nan] * theirs]
+        columns = [
+            [*each, *[math.nan] * both, *values] for each, values in zip(lost, (noise, np.ones(equal)), strict=True)
+        ]
+        return compare_five(*columns, **options)
+
+    assert row(0, 0).word == "equal"
+    assert all(row(ours, 0).word == "inconclusive" for ours in range(1, 6)), "a divergence is outside of every margin"
+    six = row(6, 0)
+    assert (six.word, six.p) == ("worse", pytest.approx(2 * stats.binomtest(0, 6, alternative="less").pvalue))
+    assert row(9, 1, equal=20).p == pytest.approx(2 * stats.binomtest(1, 10, alternative="less").pvalue)
+    assert row(8, 0, both=3).word == "worse", "pairs in which both diverged do not count"
+    assert row(0, 6).word == "better" and row(4, 4).word == "inconclusive"
+    assert compare_five([math.nan] * 6 + [0.9] * 8, [1.0] * 14).word == "inconclusive", "the others are better"
+
+
+def test_a_table_with_diverged_runs_counts_them_and_names_the_test():
+    found = sf.studies.compare(TABLE)
+    head, *lines = str(found.table()).splitlines()
+    assert head.split()[-1] == "diverged" and [line.split()[-1] for line in lines] == ["0"] * 5 + ["1"]
+    assert "by the sign test (5 % on each side)" in str(found) and "sign test" in found._repr_html_()
+    usual = str(sf.studies.compare(rows(fp32=BASE, near=BASE * 1.01)))
+    assert "diverged" not in usual and "sign test" not in usual
 
 
 def test_pairs_without_spread_have_a_verdict_and_no_level():
@@ -57,10 +118,9 @@ def test_pairs_do_not_hang_on_the_order_of_rows():
 def test_the_words_are_reversed_if_more_is_better():
     found = sf.studies.compare(TABLE, higher_is_better=True)
     assert found["good"].word == "worse" and found["far"].word == "better"
-    # A run that was lost is infinitely bad either way, and beside one that was lost nothing is known.
-    assert found["lost"].word == "worse" and found["lost"].mean == 0
-    unknown = sf.studies.compare(TABLE, reference="lost")["fp32"]
-    assert unknown.word == "inconclusive" and math.isnan(unknown.mean)
+    # A run that diverged is worse either way: its ratio is 0 here.
+    lost = compare_five([0.9, 0.8, 0.9, 0.8, math.nan], higher_is_better=True)
+    assert (lost.word, lost.low, lost.diverged) == ("worse", 0, 1)
 
 
 def test_numbers_below_zero_have_no_ratios():
