@@ -245,7 +245,7 @@ def refuse_readers(called: str, passed_by: str, alternatives: Mapping[str, str])
 
 
 def _advice_for_reader(frame: FrameType, alternatives: Mapping[str, str]) -> str:
-    """Return what to write instead of the function of another package that the user called, in brackets."""
+    """Return a replacement for the function of another package that the user called, in brackets."""
     last, module, instead = "", "", ""
     code = frame.f_code
     while frame.f_globals.get("__name__", "").startswith(COMPUTING_PACKAGES) and frame.f_back is not None:

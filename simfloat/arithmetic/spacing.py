@@ -208,12 +208,12 @@ def _with_signs(extremes: NDArray, is_negative: NDArray) -> NDArray:
 
 def place_of_largest(x: NDArray, axis: int | None = None, keepdims: bool = False) -> NDArray[np.integer]:
     """Return the position of the largest value along an axis, or in row-major order, like numpy.argmax."""
-    return _place_of_first_nan(x, x.argmax(axis, keepdims=keepdims), axis, keepdims)
+    return _place_of_first_nan(x, np.argmax(x, axis, keepdims=keepdims), axis, keepdims)
 
 
 def place_of_least(x: NDArray, axis: int | None = None, keepdims: bool = False) -> NDArray[np.integer]:
     """Return the position of the smallest value along an axis, or in row-major order, like numpy.argmin."""
-    return _place_of_first_nan(x, x.argmin(axis, keepdims=keepdims), axis, keepdims)
+    return _place_of_first_nan(x, np.argmin(x, axis, keepdims=keepdims), axis, keepdims)
 
 
 def _place_of_first_nan(x: NDArray, place: Any, axis: int | None, keepdims: bool) -> NDArray[np.integer]:

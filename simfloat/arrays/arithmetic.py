@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Stream, check_stream
 from simfloat.arithmetic.exact_operations import ROUND, compute_exactly
-from simfloat.arithmetic.machines import as_array, device_of
+from simfloat.arithmetic.machines import CPU, GPU, as_array, device_of, is_on_gpu
 from simfloat.arithmetic.operands import FLOAT32, are_float32, broadcast_shape
 from simfloat.arithmetic.operations import compute, round_array
 from simfloat.arithmetic.representable import exact_values
@@ -258,3 +258,9 @@ def with_options(arithmetic: ArrayArithmetic, **changed: Any) -> ArrayArithmetic
     """Return the arithmetic with the options that are not None replaced and checked."""
     options = {name: value for name, value in changed.items() if value is not None}
     return as_arithmetic(**{name: getattr(arithmetic, name) for name in OPTIONS} | options)
+
+
+def on_one_device(arrays: Sequence[NDArray]) -> list[NDArray]:
+    """Move all arrays to the GPU if one of them is there; an assigned or chosen operand may be a NumPy array."""
+    machine = GPU if any(map(is_on_gpu, arrays)) else CPU
+    return [machine.to_device(x) for x in arrays]

@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from simfloat.arithmetic.bit_stream import BitStream, Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
 from simfloat.arithmetic.codes import are_surely_numbers
-from simfloat.arithmetic.machines import CPU, GPU, as_array, device_of, is_on_gpu, on_cpu, on_device_of
+from simfloat.arithmetic.machines import as_array, device_of, is_on_gpu, on_cpu, on_device_of
 from simfloat.arithmetic.numpy_protocol import NumpyProtocol, OperandOfPandas, elements, refuse_readers, write_elements
 from simfloat.arithmetic.operands import as_operand, check_not_masked, exact_operand, is_torch_tensor
 from simfloat.arithmetic.target import Observer
@@ -28,6 +28,7 @@ from simfloat.arrays.arithmetic import (
     as_arithmetic,
     choose_exactly,
     narrow_scalar,
+    on_one_device,
     python_number_in_float32,
     with_options,
 )
@@ -296,7 +297,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     def load_state(self, state: Array) -> None:
         """Copy the values of an array of the same format and shape into this one, as `simfloat.load` does.
 
-        The stream of this array continues like that of `state`. ValueError if only one of them rounds stochastically.
+        The stream of this array continues like the saved one. ValueError if only one of them rounds stochastically.
         """
         if not isinstance(state, Array) or (state.format, state.shape) != (self.format, self.shape):
             saved = f"{state.format} {_describe(state.numbers)}" if isinstance(state, Array) else type(state).__name__
@@ -483,7 +484,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
 
     def _fits(self, value: Any) -> bool:
         """True if a value can be stored in this array: a complex value cannot be stored in a real array."""
-        return complex_parts.is_complex(self.numbers) or not _is_complex(
+        return complex_parts.is_complex(self.numbers) or not complex_parts.reads_as_complex(
             value.numbers if isinstance(value, Array) else value
         )
 
@@ -495,7 +496,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
         if not isinstance(arrays, list | tuple):
             arrays = [arrays] if isinstance(arrays, Array) and not arrays.ndim else list(arrays)
         parts = [self._as_operand_array(x, rounds=True).numbers for x in arrays]
-        return new_array(join(_on_one_device(parts)), self._result_arithmetic(*arrays))
+        return new_array(join(on_one_device(parts)), self._result_arithmetic(*arrays))
 
     def _concatenate(self, arrays: Sequence[Any], axis: int | None) -> Array:
         return self._join(lambda parts: np.concatenate(parts, axis), arrays)
@@ -507,7 +508,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
         first_array = next((one for one in (x, y) if isinstance(one, Array)), self)
         chosen = as_array(condition.numbers if isinstance(condition, Array) else condition)
         parts = (chosen, *(first_array._as_operand_array(one, rounds=True).numbers for one in (x, y)))
-        return new_array(np.where(*_on_one_device(parts)), first_array._result_arithmetic(x, y))
+        return new_array(np.where(*on_one_device(parts)), first_array._result_arithmetic(x, y))
 
 
 def new_array(numbers: NDArray, arithmetic: ArrayArithmetic) -> Array:
@@ -526,7 +527,7 @@ def read_numbers(x: Any) -> NDArray:
     kind = type(x)
     if kind is complex:
         return np.array(x)
-    if kind is float or kind is int or is_on_gpu(x) or not _is_complex(x):
+    if kind is float or kind is int or is_on_gpu(x) or not complex_parts.reads_as_complex(x):
         return x if is_on_gpu(x) and x.dtype.kind == "c" else exact_operand(x, "data")
     check_not_masked(x, "data")
     # A sequence may contain Python integers that a complex array would round.
@@ -538,22 +539,6 @@ def read_numbers(x: Any) -> NDArray:
         real, imaginary = (np.array([getattr(number, part) for number in flat], object) for part in ("real", "imag"))
         return complex_parts.from_parts(*(as_operand(part, "data").reshape(values.shape) for part in (real, imaginary)))
     return complex_parts.from_parts(as_operand(values.real, "data"), as_operand(values.imag, "data"))
-
-
-def _is_complex(x: Any) -> bool:
-    """True if NumPy reads `x` as complex; False for ragged sequences, which NumPy cannot read as complex values."""
-    if hasattr(x, "is_complex"):  # PyTorch's tensors, some of which NumPy cannot read: bfloat16, or with a gradient
-        return bool(x.is_complex())
-    try:
-        return bool(np.iscomplexobj(x))
-    except ValueError:
-        return False
-
-
-def _on_one_device(arrays: Sequence[NDArray]) -> list[NDArray]:
-    """Move all arrays to the GPU if one of them is there; an assigned or chosen operand may be a NumPy array."""
-    machine = GPU if any(map(is_on_gpu, arrays)) else CPU
-    return [machine.to_device(x) for x in arrays]
 
 
 def _round_numbers(arithmetic: ArrayArithmetic, numbers: NDArray) -> NDArray:

@@ -22,6 +22,16 @@ def is_complex(x: NDArray) -> bool:
     return x.dtype.kind == "c"
 
 
+def reads_as_complex(x: Any) -> bool:
+    """True if NumPy reads `x` as complex; False for ragged sequences, which NumPy cannot read as complex values."""
+    if hasattr(x, "is_complex"):  # PyTorch's tensors, some of which NumPy cannot read: bfloat16, or with a gradient
+        return bool(x.is_complex())
+    try:
+        return bool(np.iscomplexobj(x))
+    except ValueError:
+        return False
+
+
 def from_parts(real: NDArray, imaginary: NDArray) -> NDArray:
     """Return the complex array with these real and imaginary parts."""
     kind = np.complex64 if real.dtype == imaginary.dtype == np.float32 else np.complex128

@@ -62,8 +62,6 @@ class ArrayFunctions(NumpyMethods):
             return self.copy()
         return self._with_numbers(complex_parts.from_parts(x.real, self.arithmetic.negate(x.imag)))
 
-    conjugate = conj
-
     @property
     def real(self) -> Self:
         """The real parts, a view; assigned values are rounded."""

@@ -74,6 +74,10 @@ class NumpyMethods:
         """Sort the elements along `axis` in place, in the order of numpy.sort."""
         self[...] = np.sort(self, axis)  # type: ignore[call-overload]
 
+    def conjugate(self) -> Self:
+        """Return the complex conjugates, as `conj` does."""
+        return self.conj()
+
     def take(self, indices: Any, axis: int | None = None) -> Self:
         """Return the elements at `indices` along `axis`, as numpy.take does."""
         return np.take(self, indices, axis)  # type: ignore[call-overload]

@@ -89,7 +89,7 @@ class Comparable(Variable):
         return len(self.numbers)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        refuse_readers("tensors", "the policy and without a gradient", self.alternatives)
+        refuse_readers("tensors", "the policy and without a gradient", NumpyProtocol.alternatives)
         return np.array(getattr(self, "data", self.numbers), dtype, copy=copy)
 
     def _compare(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:

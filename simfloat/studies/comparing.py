@@ -28,10 +28,10 @@ class Compared(NamedTuple):
     Parameters:
         label: the value of the column.
         among: the names and values of all other axes.
-        mean: the geometric mean of ratios, or the mean of differences; the median if a run diverged
-            or a ratio is infinite.
-        low, high: its 95 % interval (Student's t); that of the median, with an error probability of 5 % on each side,
-            if a run diverged (sign test).
+        mean: the geometric mean of ratios, or the mean of differences; the median if a run diverged or a ratio is
+            infinite.
+        low, high: the 95 % interval of the mean (Student's t); or, if a run diverged, the interval of the median (sign
+            test, with an error probability of 5 % on each side).
         pairs: the number of pairs.
         word: the verdict.
         p: the p value, the level at which the verdict would just be undecided; None if all pairs differ equally, as

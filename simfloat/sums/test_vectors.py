@@ -92,7 +92,7 @@ class Case(NamedTuple):
 
     @property
     def rounds_sums(self) -> bool:
-        """True if sums are rounded to another format than that of the accumulator."""
+        """True if sums are rounded to another format than the accumulator's."""
         return self.accumulator is not None and self.kinds[-1] != self.accumulator.result
 
     @property
@@ -231,7 +231,7 @@ def write_vectors(
         operands_format_rounding: the operands, which are numbers of the format; then the format; and a rounding mode,
             if it is not nearest_even. Names of TestFloat contain the format, which is left out. The operands of
             ``"dot"`` are a, b and c: matrices with a row for each sum, and the numbers from which the sums start. Their
-            format may be a pair, for a and for b. The mode of ``"dot"`` is that of the rounding to `output`, as in
+            format may be a pair, for a and for b. The mode of ``"dot"`` belongs to the rounding to `output`, as in
             :func:`simfloat.dot`; the accumulator contains the mode of its steps.
         output: the format of the result; by default the format of the operands, or of the accumulator. `exact` needs
             it: c and the result have this format.

@@ -257,13 +257,11 @@ class TensorCore(Accumulator):
         return ValueError(f"{self} depends on the formats of the operands: pass inputs=.")
 
     def _advise_scales(self) -> str:
-        """Return which units of the architecture take scales of blocks for such operands; "" if there are none."""
-        rows = [] if self.scales else NVIDIA_UNITS[self.architecture]
-        pairs = [pair for row in rows if self._formats in pairs_of(row.formats, repeat=2) for pair in row.scales]
-        texts = [f"scales=({block}, {format})" for block, format in dict.fromkeys(pairs)]
-        if not texts:
-            return ""
-        return f" For operands with scales of blocks, such as results of block_quantize, pass {' or '.join(texts)}."
+        """Return the scales of blocks that the architecture takes for such operands; "" if it takes none."""
+        rows = [row for row in NVIDIA_UNITS[self.architecture] if self._formats in pairs_of(row.formats, repeat=2)]
+        texts = dict.fromkeys(f"scales=({block}, {format})" for row in rows for block, format in row.scales)
+        advice = f" For operands with scales of blocks, such as results of block_quantize, pass {' or '.join(texts)}."
+        return advice if texts and not self.scales else ""
 
     @cached_property
     def unit(self) -> Fused:

@@ -94,7 +94,9 @@ class Operands(NamedTuple):
         is_single = len(operands) == 1
 
         def are_unwanted(chosen: list[NDArray[Any]]) -> NDArray[np.bool_]:
-            lacking = np.zeros(len(chosen[0]), np.bool_) if lacks_result is None else lacks_result(chosen)
+            lacking: NDArray[np.bool_] = (
+                np.zeros(len(chosen[0]), np.bool_) if lacks_result is None else lacks_result(chosen)
+            )
             return lacking | _are_repeated(chosen[0], self.case.kinds[0]) if is_single else lacking
 
         for draw in range(1, DRAWS_OF_ONE if is_single else DRAWS):
@@ -104,11 +106,11 @@ class Operands(NamedTuple):
             for operand, other in zip(operands, self.draw(draw), strict=True):
                 operand[rows] = other[rows]
         if is_single:
-            rows = np.flatnonzero(are_unwanted(operands))
-            numbers = self._new_numbers(np.delete(operands[0], rows), rows.size)
+            places = np.flatnonzero(are_unwanted(operands))
+            numbers = self._new_numbers(np.delete(operands[0], places), places.size)
             if lacks_result is not None:
                 numbers = numbers[~lacks_result([numbers])]
-            operands[0][rows[: numbers.size]] = numbers[: rows.size]
+            operands[0][places[: numbers.size]] = numbers[: places.size]
         if lacks_result is not None:
             rows = lacks_result(operands)
             if not rows.all():
