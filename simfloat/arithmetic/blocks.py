@@ -260,7 +260,7 @@ class BlockScaled:
         elements: numbers of the element format, in the shape of the quantized array.
         scales: numbers of the scale format, one for each block along `axis`.
         block: the number of elements that share a scale.
-        axis: the axis along which blocks run.
+        axis: the axis along which blocks run; a negative number counts from the last axis, and is replaced.
         tensor_scale: a scale of the whole array; by default 1.
 
     Examples:
@@ -276,6 +276,10 @@ class BlockScaled:
     block: int
     axis: int
     tensor_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.axis < 0:
+            object.__setattr__(self, "axis", self.axis + np.ndim(self.elements))
 
     def __iter__(self) -> Iterator[NDArray[np.floating]]:
         if self.tensor_scale != 1:
@@ -314,7 +318,8 @@ def block_quantize(
     """Quantize an array to narrow elements with block scales, as hardware stores them.
 
     Each run of `block` elements along `axis` shares a scale; a short last run is a block as well. amax is the largest
-    magnitude of a block, and max is the largest number of `format`.
+    magnitude of a block, and max is the largest number of `format`. :func:`simfloat.matmul` sums products of the scaled
+    values; a cast with block scales (`inputs=`) has one sum in each block, and removes the scales from it.
 
     With E8M0 scales (OCP MX), the scale is a power of two X, and elements are x / X, rounded once and saturating.
     `rule` is one of:

@@ -95,8 +95,8 @@ def matmul(
         ``flags=True`` a pair: the results, and a uint8 array with the exceptions that the steps of each sum and its
         rounding to `output` raise together, with the bits of :func:`simfloat.round`. A chunk of an aligned sum is
         inexact if the alignment cuts bits off a term, or if the total is rounded. Scales that a matrix unit reads raise
-        no flags, because scaled products are exact; for other accumulators, the division or multiplication of the sum
-        of a block by its scales may raise flags. Manuals of matrix units define no flags. simfloat returns the flags of
+        no flags, because scaled products are exact; with scaled casts, the division or multiplication of the sum of
+        a block by its scales may raise flags. Manuals of matrix units define no flags. simfloat returns the flags of
         the operations in its model of the unit; a subnormal result that CDNA2 flushes is inexact and an underflow.
 
     Raises:

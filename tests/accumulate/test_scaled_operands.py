@@ -21,7 +21,9 @@ NV = sf.tensor_core("blackwell", sf.E2M1, scales=(16, sf.E4M3))
 
 def quantized(rng, format=sf.E4M3, scale=sf.E8M0, depth=96):
     a, b = rng.standard_normal((5, depth)), rng.standard_normal((depth, 4))
-    return sf.block_quantize(a, format, scale=scale), sf.block_quantize(b, format, scale=scale, axis=0)
+    left = sf.block_quantize(a, format, scale=scale)
+    left = sf.BlockScaled(left.elements, left.scales, left.block, -1, left.tensor_scale)  # the same axis, from the end
+    return left, sf.block_quantize(b, format, scale=scale, axis=0)
 
 
 def test_quantized_operands_bring_their_scales(rng):
