@@ -210,7 +210,7 @@ FAR, DIVERGED, REFUSED = "far", "diverged", "refused"
 
 
 class SearchPoint(NamedTuple):
-    """A policy that a search tried: its cost, and the ratio of its loss to that of the reference, seed by seed.
+    """A policy that a search tried: its cost, and the ratio of its loss to the reference's, seed by seed.
 
     Parameters:
         label: the changes of the start, as text.

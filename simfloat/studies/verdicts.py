@@ -255,7 +255,7 @@ def fitted_outcome() -> Outcome:
 
 
 def all_of(tests: Sequence[Outcome]) -> Outcome:
-    """Combine the tests of a claim's parts; the verdict is that of the worst part.
+    """Combine the tests of a claim's parts; the worst part gives the verdict.
 
     If every part is needed, the level is the largest level of the parts. If one part is enough, it is the smallest one
     times the number of parts (Bonferroni); if that is above 5 %, the claim is undecided.

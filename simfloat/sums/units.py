@@ -236,7 +236,7 @@ class TensorCore(Accumulator):
         if self.inputs is not None:
             return self
         if a is None or b is None:
-            raise self._missing_inputs_error()
+            a, b = self._formats  # raises ValueError
         output = FP64 if (a, b, self.output) == (FP64, FP64, FP32) else self.output
         return TensorCore(self.architecture, (a, b), output=output, scales=self.scales, instruction=self.instruction)
 
@@ -250,11 +250,8 @@ class TensorCore(Accumulator):
     def _formats(self) -> FormatPair:
         """The formats of the operands; ValueError if they are not known yet."""
         if self.inputs is None:
-            raise self._missing_inputs_error()
+            raise ValueError(f"{self} depends on the formats of the operands: pass inputs=.")
         return self.inputs
-
-    def _missing_inputs_error(self) -> ValueError:
-        return ValueError(f"{self} depends on the formats of the operands: pass inputs=.")
 
     def _advise_scales(self) -> str:
         """Return the scales of blocks that the architecture takes for such operands; "" if it takes none."""

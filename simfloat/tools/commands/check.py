@@ -115,7 +115,7 @@ def _compare(path: Path, unit: Unit | None) -> int:
 
 
 def _has_all_cases(path: Path, unit: Unit, case: Case, cases: Cases, vectors: Vectors) -> bool:
-    """Return True if a file has all cases of its unit; otherwise print what it lacks, and lines that replace cases."""
+    """Return True if a file has all cases of its unit; otherwise print the missing cases and their replacements."""
     missing, causes = max(unit.cases - len(cases), 0), ""
     if unit.version in (None, VERSION) and case.kinds == unit.case.kinds:
         absent, repeated, others = _compare_operands(unit, case, vectors)
