@@ -16,7 +16,7 @@ from torch.ao.quantization import (
 import simfloat as sf
 from tests.bits import assert_bits
 from tests.torch.compared import Function
-from tests.torch.test_functions import MATRICES, RANDOM, SCORES, TARGETS, definite
+from tests.torch.test_functions import MATRICES, RANDOM, definite
 
 f = sf.BF16
 
@@ -32,12 +32,8 @@ NUMBERS = sf.round(np.float32([0.1, 2.7, -1.3, 0.6, 3.9, -0.2]), f)
 LOGITS = "binary_cross_entropy_with_logits"
 
 
-def test_functions_of_the_catalog_are_rounded_once_and_formulas_at_every_operation():
-    x = sf.round(SMALL, f)
-    for name in ("log1p", "expm1", "sinh", "cosh", "tan", "asin", "atan", "erfc", "asinh"):
-        given = x[np.abs(x) < 1] if name == "asin" else x
-        assert_bits(computed(getattr(torch, name), given), getattr(sf, name)(given, f), of=name)
-    x = np.abs(x)
+def test_a_formula_is_rounded_at_every_operation():
+    x = np.abs(sf.round(SMALL, f))
     found = computed(lambda x: (torch.special.xlog1py(x, x), torch.special.entr(x)), x)
     assert_bits(found[0], sf.multiply(x, sf.log1p(x, f), f))
     assert_bits(found[1], sf.multiply(-x, sf.log(x, f), f))
@@ -93,13 +89,6 @@ def test_a_point_outside_of_a_large_image_stays_outside_and_its_border_is_its_la
             lambda *given, mode=mode: F.grid_sample(*given, mode, "border", align_corners=True), image, grid[..., :1, :]
         )
         assert at_border.ravel().tolist() == [1003 % 8]
-
-
-def test_the_steps_of_a_ctc_loss_are_those_of_our_own():
-    scores, lengths = SCORES.log_softmax(2).numpy(), ([6, 5, 4], [3, 2, 1])
-    found = computed(lambda x: F.ctc_loss(x, TARGETS, *lengths, reduction="none"), scores.astype(np.float32))
-    with sf.simulate("bf16-standard"):
-        assert_bits(found, sf.nn.ctc_loss(scores.astype(np.float32), TARGETS.numpy(), *lengths, reduction="none").data)
 
 
 def together(x, w, ends):

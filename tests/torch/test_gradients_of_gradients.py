@@ -81,26 +81,6 @@ def test_they_are_those_of_plain_pytorch_have_the_roles_of_gradients_and_watchin
     assert any(not np.array_equal(sf.round(x.numpy(), ROLES["activation_gradients"]), x.numpy()) for x in found)
 
 
-def test_where_all_numbers_are_exact_they_are_those_of_float64():
-    def second(dtype):
-        w = nn.ParameterList([torch.tensor([2.0, -1.0], dtype=dtype), torch.tensor([1.0, 3.0], dtype=dtype)])
-
-        def steps():
-            u = (w[0] * w[1] * w[0]).sum() + (w[0] ** 2).sum()
-            g, h = torch.autograd.grad(u, list(w), create_graph=True)
-            (k,) = torch.autograd.grad((g * h).sum(), w[0], create_graph=True)
-            (k.square().sum() / 4).backward()
-            return [g, h, k, w[0].grad, w[1].grad]
-
-        if dtype == torch.float64:
-            return steps()
-        with sf.torch.simulate(w, "bf16-standard"):
-            return steps()
-
-    for a, b in zip(second(torch.float64), second(torch.float32), strict=True):
-        assert torch.equal(a, b.double())
-
-
 def test_every_rounding_is_that_of_the_formula_by_which_pytorch_computes_it():
     """tanh twice: g (1 - y y), then the gradient of that by its operands."""
     model, x = nn.Identity(), torch.linspace(-2, 2, 33, requires_grad=True)

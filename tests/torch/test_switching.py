@@ -1,10 +1,12 @@
-"""Policies that change between the steps of a run, and blocks in which it is paused."""
+"""Policies that change between the steps of a run; pauses of it, and evaluations aside, which change no bit."""
+
+import copy
 
 import pytest
 import torch
 
 import simfloat as sf
-from tests.torch.compared import Perceptron, twins
+from tests.torch.compared import Perceptron, bits_of, is_bf16, perceptron, step, twins
 
 X = torch.linspace(-1, 1, 12).reshape(4, 3)
 WIDE, NARROW = "fp32", "bf16-standard"
@@ -13,17 +15,6 @@ BOTH_WAYS = [(NARROW, WIDE), (WIDE, NARROW)]
 
 def model_of():
     return twins(Perceptron)[0]
-
-
-def passes(model, x):
-    z = model(x)
-    (z * z).mean().backward()
-
-
-def step(model, optimizer, x):
-    optimizer.zero_grad()
-    passes(model, x)
-    optimizer.step()
 
 
 def pair(policy):
@@ -68,7 +59,8 @@ def test_an_update_follows_a_switch_although_nothing_has_run_since(first, second
         with run:
             for _ in range(steps):
                 step(model, optimizer, x)
-            passes(model, x)
+            z = model(x)
+            (z * z).mean().backward()
             run.policy = second
             if steps:
                 next(iter(model.parameters())).grad = None
@@ -126,27 +118,67 @@ def test_a_backward_pass_follows_the_policy_of_its_forward_pass(first, second):
     assert all(map(torch.equal, *gradients))
 
 
-def test_a_paused_run_is_pytorchs_own_and_changes_nothing():
-    def trained(pauses):
-        model = model_of()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-        run = sf.torch.simulate(model, "bf16-stochastic", seed=5, observer=(recorder := sf.Recorder()))
-        with run:
-            for _ in range(2):
-                step(model, optimizer, X)
-                if pauses:
-                    enabled = torch.backends.mkldnn.enabled
-                    with run.paused(), run.paused():
-                        assert torch.backends.mkldnn.enabled is not enabled
-                        stored = model_of()
-                        stored.load_state_dict(model.state_dict())
-                        inside.append((model(X), stored))
-                    assert torch.backends.mkldnn.enabled is enabled
-        return [p.detach().clone() for p in model.parameters()], run.state, recorder.counts()
+def trained(policy, evaluate):
+    """A training with dropout, and evaluations before and after its backward pass."""
+    model = perceptron(torch.nn.Dropout())
+    optimizer, recorder = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), sf.Recorder()
+    with sf.torch.simulate(model, policy, seed=3, observer=recorder) as run:
+        for _ in range(2):
+            loss = model(X).square().mean()
+            evaluate(run, model)
+            optimizer.zero_grad()
+            loss.backward()
+            evaluate(run, model)
+            optimizer.step()
+    return run.state, str(recorder.table()), [p.tolist() for p in bits_of(model)]
 
-    inside = []
-    assert str(trained(True)) == str(trained(False))
-    assert all(torch.equal(result, stored(X)) for result, stored in inside) and len(inside) == 2
+
+def once(run, model):
+    with run.aside(), torch.no_grad():
+        model(3 * X)
+
+
+def nested(run, model):
+    with run.aside(), run.aside():
+        model(X)
+
+
+def interrupted(run, model):
+    with pytest.raises(ValueError, match="addmm"), run.aside():
+        model(X)
+        model(X[:, :2])
+
+
+def paused(run, model):
+    model.eval()
+    with run.paused(), run.paused():
+        assert torch.backends.mkldnn.enabled
+        assert torch.equal(model(X), copy.deepcopy(model)(X))
+    model.train()
+    assert not torch.backends.mkldnn.enabled
+
+
+@pytest.mark.parametrize("policy", [
+    sf.policies["fp8-delayed"], sf.Policy(compute=sf.BF16, rounding=sf.stochastic(), update="stochastic"),
+], ids=["fp8-delayed", "stochastic"])  # fmt: skip
+def test_an_evaluation_aside_or_in_a_pause_changes_no_bit_of_the_training_however_it_ends(policy):
+    plain = trained(policy, lambda run, model: None)
+    for evaluate in (once, nested, interrupted, paused):
+        assert trained(policy, evaluate) == plain
+
+
+def test_operations_in_aside_are_simulated_and_it_is_refused_while_a_module_runs():
+    class Inner(torch.nn.Linear):
+        def forward(self, x):
+            with run.aside():
+                return super().forward(x)
+
+    layer, model = torch.nn.Linear(3, 1), Inner(3, 1)
+    with sf.torch.simulate(layer, NARROW) as run, run.aside():
+        assert is_bf16(layer(X))
+    run = sf.torch.simulate(model, WIDE)
+    with run, pytest.raises(ValueError, match="An evaluation runs aside between steps, not while the module"):
+        model(X)
 
 
 def test_tensors_that_cross_a_pause_are_refused_or_rounded_again():

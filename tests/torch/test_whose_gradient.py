@@ -265,15 +265,6 @@ def test_what_is_summed_for_a_norms_weight_is_rounded_as_its_gradient():
         torch.testing.assert_close(found, layer.weight.grad, rtol=1e-5, atol=1e-6)
 
 
-def test_a_rule_may_leave_empty_what_pytorch_keeps_for_its_own_backward_pass():
-    loss = OPERATIONS["bce"]  # the target's gradient has two log_sigmoids, whose buffers are PyTorch's
-    to_h, to_p = gradients(loss, sf.BF16, sf.FP32)
-    h, p = H.clone().requires_grad_(), P.clone().requires_grad_()
-    (loss(h, p) * LOSS.reshape(H.shape)).sum().backward()
-    torch.testing.assert_close(to_h, h.grad, rtol=0.05, atol=0.05)
-    torch.testing.assert_close(to_p, p.grad, rtol=0.05, atol=0.05)
-
-
 @pytest.mark.parametrize("rounding", [sf.nearest_even, sf.stochastic(bits=6)], ids=["nearest", "stochastic"])
 def test_a_weights_gradient_is_made_and_added_to_in_the_role_of_what_reads_it_whatever_additions_are_rounded_to(
     rounding,
