@@ -248,57 +248,6 @@ def test_the_gradient_of_a_bias_has_the_events_of_the_narrow_sum_that_it_is():
     assert found["total"] == found["overflow"] == found["inexact"] == 3 and torch.isinf(model.bias.grad).all()
 
 
-class Upcasting(nn.Module):
-    """A norm that computes in float32, as in Llama, between layers."""
-
-    def __init__(self, way):
-        super().__init__()
-        self.first, self.last, self.way = nn.Linear(4, 4), nn.Linear(4, 2), way
-
-    def forward(self, x):
-        self.narrow = self.first(x)
-        self.wide = self.way(self.narrow) * (1 / 3)
-        return self.last(self.wide * self.narrow + self.narrow)
-
-
-UPCASTS = {
-    "float": lambda x: x.float(),
-    "to": lambda x: x.to(torch.float32),
-    "to(dtype=)": lambda x: x.to(dtype=torch.float32),
-    "to(copy=)": lambda x: x.to(torch.float32, copy=True),
-    "to(data)": lambda x: x.to(torch.ones(2)),
-    "to(itself)": lambda x: x.to(x),
-    "type": lambda x: x.type(torch.float32),
-    "type_as(data)": lambda x: x.type_as(torch.ones(2)),
-    "type_as(itself)": lambda x: x.type_as(x),
-    "back and forth": lambda x: x.type(torch.float64).float(),
-    "there and back": lambda x: x.float().type_as(x),
-    "there and back by the dtype": lambda x: x.to(torch.float32).sin().to(x.dtype),
-    "twice": lambda x: x.float().float(),
-    "device": lambda x: x.to("cpu"),
-    "none": lambda x: x,
-}
-
-
-@pytest.mark.parametrize("way", UPCASTS)
-@pytest.mark.parametrize("policy", FORMATS)
-def test_an_upcast_of_the_program_keeps_the_formats_that_it_has_under_autocast(way, policy):
-    def formats(block):
-        torch.manual_seed(0)
-        model, found = Upcasting(UPCASTS[way]), []
-        with block(model):
-            result = model(torch.randn(3, 4))
-            model.narrow.register_hook(found.append)
-            model.wide.register_hook(found.append)
-            result.sum().backward()
-        return [*found, model.narrow, model.wide]
-
-    ours = formats(lambda model: sf.torch.simulate(model, policy))
-    theirs = formats(lambda model: torch.autocast("cpu", FORMATS[policy]))
-    assert [is_narrow(x, policy) for x in ours] == [x.dtype != torch.float32 for x in theirs]
-    assert not {"float", "to", "type", "type_as"} & set(vars(torch.Tensor)), "the methods are restored"
-
-
 class Norm(nn.Module):
     """A norm of a result in 16 bits, which computes in float32."""
 
@@ -365,25 +314,52 @@ def test_a_policy_of_mixed_precision_keeps_an_upcast_as_the_program_in_16_bits_d
     assert all(map(torch.equal, bits(Norm(NORMS[way]), otherwise, torch.float32), plain))
 
 
-def test_an_upcast_parameter_is_the_parameter_in_products():
-    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
-    for policy in ("fp8-hybrid", "mxfp8", "bf16-fp32-weights"):
-        products = (
-            lambda x, w: nn.functional.linear(x, w[None].float()),
-            lambda x, w: nn.functional.linear(x, w[None]),
-        )
-
-        def run(observer, product=products[0], policy=policy):
-            model = Norm(product)
-            with sf.torch.simulate(model, policy, observer=observer):
-                model(x).sin().sum().backward()
-            return [model.weight.grad]
-
-        assert torch.equal(*run(None), *run(None, products[1])), policy
-        assert_alike(*three_ways(run))
+UPCAST_OPERANDS = {
+    "a parameter in a product": lambda x, w: nn.functional.linear(x[0], w[None].float()).sin(),
+    "a weight of a norm": lambda x, w: nn.functional.rms_norm(x, (4,), x[0, 0].float()) * w,
+    "a mask": lambda x, w: nn.functional.scaled_dot_product_attention(x, x, x, (x @ x.mT).detach().float().sin()) * w,
+}
 
 
+@pytest.mark.parametrize("policy", ["fp8-hybrid", "mxfp8", "bf16-fp32-weights"])
+def test_upcast_operands_do_not_enter_a_call_that_computes_in_16_bits_and_an_upcast_parameter_is_the_parameter(policy):
+    x = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0))
+
+    def run(observer, program):
+        model = Norm(program)
+        with sf.torch.simulate(model, policy, observer=observer):
+            result = model(x)
+            result.sum().backward()
+        return [result, model.weight.grad]
+
+    for program in UPCAST_OPERANDS.values():
+        assert_alike(*three_ways(lambda observer, program=program: run(observer, program)))
+    plain = run(None, lambda x, w: nn.functional.linear(x[0], w[None]).sin())
+    assert_alike(run(None, UPCAST_OPERANDS["a parameter in a product"]), plain)
+
+
+#: Casts of a result x of a layer.
+UPCASTS = {
+    "float": lambda x: x.float(),
+    "to": lambda x: x.to(torch.float32),
+    "to(dtype=)": lambda x: x.to(dtype=torch.float32),
+    "to(copy=)": lambda x: x.to(torch.float32, copy=True),
+    "to(data)": lambda x: x.to(torch.ones(2)),
+    "to(itself)": lambda x: x.to(x),
+    "type": lambda x: x.type(torch.float32),
+    "type_as(data)": lambda x: x.type_as(torch.ones(2)),
+    "type_as(itself)": lambda x: x.type_as(x),
+    "back and forth": lambda x: x.type(torch.float64).float(),
+    "there and back": lambda x: x.float().type_as(x),
+    "there and back by the dtype": lambda x: x.to(torch.float32).sin().to(x.dtype),
+    "twice": lambda x: x.float().float(),
+    "device": lambda x: x.to("cpu"),
+    "none": lambda x: x,
+}
+
+#: Programs of a result of a layer and a weight.
 PASSED_ON = {
+    **{f"upcast by {name}": lambda h, w, way=way: way(h) * 0.75 * h + h for name, way in UPCASTS.items()},
     "add": lambda h, w: (h + w) * (w * 1.5) + h * h,
     "add upcast": lambda h, w: (h + h.float()) * w + h * h,
     "subtract": lambda h, w: (w * w - h) * w + h * h * h,
@@ -399,28 +375,27 @@ PASSED_ON = {
 
 
 @pytest.mark.parametrize("way", PASSED_ON)
-def test_gradients_that_pass_an_addition_to_narrow_operands_have_the_bits_that_autocast_gives_them(way):
+def test_upcasts_and_gradients_that_pass_an_addition_have_the_bits_that_autocast_gives_them(way):
     x, g = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(1))
 
     def run(block):
         torch.manual_seed(0)
-        layer, weight, arrived = nn.Linear(4, 4, bias=False), nn.Parameter(torch.randn(4)), []
-        model = nn.Module()
-        model.layer, model.weight = layer, weight
+        model, arrived = nn.Linear(4, 4, bias=False), []
+        model.other = nn.Parameter(torch.randn(4))
         with torch.no_grad():
-            layer.weight.copy_(torch.eye(4))
+            model.weight.copy_(torch.eye(4))
         with block(model):
-            h = layer(x)
+            h = model(x)
             h.register_hook(lambda g: arrived.append(g.float()))
-            y = PASSED_ON[way](h, weight)
+            y = PASSED_ON[way](h, model.other)
             (y.float() * g).sum().backward()
-        return [y.detach().float(), weight.grad, *arrived]
+        return [y.detach().float(), model.other.grad, *arrived]
 
-    expected = run(lambda model: torch.autocast("cpu", torch.bfloat16))
-    for observer in (None, sf.Recorder()):
-        found = run(lambda model, observer=observer: sf.torch.simulate(model, "amp-bf16", observer=observer))
-        pairs = [(a, b) for a, b in zip(found, expected, strict=True) if a is not None or b is not None]
-        assert all(torch.equal(a, b) for a, b in pairs), observer
+    for policy, observer in (("amp-bf16", None), ("amp-bf16", sf.Recorder()), ("amp-fp16", None)):
+        expected = run(lambda model, dtype=FORMATS[policy]: torch.autocast("cpu", dtype))
+        found = run(lambda model, p=policy, o=observer: sf.torch.simulate(model, p, observer=o))
+        assert_alike(found, expected)
+    assert not {"float", "to", "type", "type_as"} & set(vars(torch.Tensor)), "the methods are restored"
 
 
 #: Programs of a model, a value z in FP32 or 16 bits, and data x: of each the results and gradients have exact sums.
@@ -487,21 +462,6 @@ def test_data_converted_to_the_dtype_of_16_bit_values_leave_results_in_16_bits()
     assert torch.equal(*results)
 
 
-def test_upcast_operands_do_not_enter_a_call_that_computes_in_16_bits():
-    x = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0))
-    for program in (
-        lambda x, w: nn.functional.rms_norm(x, (4,), x[0, 0].float()),
-        lambda x, w: nn.functional.scaled_dot_product_attention(x, x, x, (x @ x.mT).detach().float().sin()),
-    ):
-
-        def run(observer, program=program):
-            model = Norm(program)
-            with sf.torch.simulate(model, "bf16-fp32-weights", observer=observer):
-                return [model(x)]
-
-        assert_alike(*three_ways(run))
-
-
 def test_analyses_under_a_policy_of_mixed_precision_include_the_upcasts_of_a_program():
     def model(norm):
         torch.manual_seed(0)
@@ -515,13 +475,3 @@ def test_analyses_under_a_policy_of_mixed_precision_include_the_upcasts_of_a_pro
         costs = sf.attribute(model(norm), loss, (tokens, tokens), policy, by=["operation"]).costs
         assert (next(cost.error for cost in costs if cost.operation == "rsqrt") < 1e-5) == is_wide
         assert ("activations           FP32" in str(sf.cost(model(norm), loss, (tokens, tokens), policy))) == is_wide
-
-
-def test_an_upcast_changes_nothing_under_a_policy_that_rounds_every_result():
-    results = []
-    for way in (UPCASTS["float"], UPCASTS["none"]):
-        torch.manual_seed(0)
-        model = Upcasting(way)
-        with sf.torch.simulate(model, "bf16-standard"), torch.no_grad():
-            results.append(model(torch.ones(3, 4)))
-    assert torch.equal(*results)
