@@ -201,27 +201,6 @@ def test_pooling_and_convolution_have_the_same_bits_under_both_front_ends_and_al
     assert_layers_alike(policies, lambda nn: getattr(nn, f"{kind}{axes}d")(4, 6, 3, **options), x)
 
 
-@pytest.mark.parametrize("kind", ["MaxPool", "AvgPool"])
-def test_windows_that_give_a_pixel_nothing_are_zeros_in_its_sum_as_in_our_own_layers(kind):
-    x = torch.randn(2, 1, 6, 5, generator=torch.Generator().manual_seed(1))
-    for reduce in (sf.FP16, sf.pairwise(sf.BF16)):
-        policy = sf.Policy(compute=sf.FP32, reduce=reduce)
-        for window, step, border in ((3, 2, 1), (2, 1, 0), (4, 1, 2)):
-            own, image = getattr(sf.nn, kind + "2d")(window, step, border), sf.Tensor(x.numpy(), requires_grad=True)
-            with sf.simulate(policy):
-                y = own(image)
-                (y * y).sum().backward()
-            for axes, shape, options in (
-                (2, x.shape, (window, step, border)),
-                (3, (*x.shape, 1), ((window, window, 1), (step, step, 1), (border, border, 0))),
-            ):
-                theirs, pixels = getattr(torch.nn, f"{kind}{axes}d")(*options), x.reshape(shape).requires_grad_()
-                with sf.torch.simulate(theirs, policy):
-                    y = theirs(pixels)
-                    (y * y).sum().backward()
-                np.testing.assert_array_equal(pixels.grad.reshape(x.shape), image.grad)
-
-
 @pytest.mark.parametrize("scale", [None, sf.per_tensor()])
 def test_numbers_of_a_volume_are_rounded_once_and_scaled_as_a_whole(scale):
     cast = sf.cast(sf.E4M3, sf.stochastic(9), scale=scale)

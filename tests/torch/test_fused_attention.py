@@ -98,20 +98,6 @@ def test_our_own_tensors_have_the_same_bits(fused):
                 np.testing.assert_array_equal(mine, theirs.numpy())
 
 
-def test_a_layer_of_heads_without_weights_is_one_operation_in_both_front_ends():
-    torch.manual_seed(0)
-    theirs, ours = (nn(16, 2, batch_first=True) for nn in (torch.nn.MultiheadAttention, sf.nn.MultiHeadAttention))
-    ours.load_state_dict({name: x.numpy() for name, x in theirs.state_dict().items()})
-    x = torch.randn(2, 6, 16) * 3
-    for policy in ("amp-bf16", "amp-fp16"):
-        with sf.torch.simulate(theirs, policy) as run:
-            wanted, _ = theirs(x, x, x, need_weights=False)
-            assert any(NAME in str(func) for func, _, _ in run.met)
-        with sf.simulate(policy):
-            found, _ = ours(x.numpy(), x.numpy(), x.numpy(), need_weights=False)
-        np.testing.assert_array_equal(found.data, wanted.detach().numpy())
-
-
 def test_the_operation_is_rounded_where_it_begins_and_ends_and_its_probabilities_as_operands():
     q, k, v = operands(4, shape=(1, 3, 8))
     found = simulated("amp-bf16", lambda: F.scaled_dot_product_attention(q, k, v))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.utils.checkpoint import checkpoint
 
 import simfloat as sf
 
@@ -66,14 +65,6 @@ def test_gradients_of_a_fused_layer_norm_are_rounded_to_the_roles_of_what_they_b
         np.testing.assert_array_equal(gradient, sf.round(gradient.numpy(), format))
     y = F.layer_norm(torch.from_numpy(X).double(), (9,)).numpy()
     np.testing.assert_allclose(model.weight.grad, (y * G).sum(0), rtol=2**-11, atol=2**-18)
-
-
-def test_a_fused_composite_under_checkpointing_has_the_same_bits():
-    def body(x):
-        return x.softmax(1) * torch.ones(5, 1).expand(5, 9)
-
-    for a, b in zip(through(body), through(lambda x: checkpoint(body, x, use_reentrant=False)), strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 def test_sums_that_are_exact_and_means_of_bags_are_not_fused():

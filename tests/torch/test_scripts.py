@@ -155,6 +155,10 @@ def test_a_function_whose_forward_pass_computes_nothing_has_its_backward_pass_at
         model(X).sum().backward()
     assert recorder.counts("2", "backward", operation="multiply")["total"] == 20
     assert torch.equal(model[3].bias.grad, torch.full((3,), 4.0)) and "2" in run.table()
+    recorder, layer = sf.Recorder(), Applied(Reversed.apply)
+    with sf.torch.simulate(nn.Sequential(layer), policy, observer=recorder):
+        layer(X.clone().requires_grad_()).sum().backward()
+    assert recorder.counts("0", "backward")["total"] == X.numel()
     plain = model_of(Applied(Reversed.apply))
     plain(X).sum().backward()
     torch.testing.assert_close(model[0].weight.grad, plain[0].weight.grad, rtol=0.05, atol=0.02)

@@ -145,26 +145,6 @@ def test_each_operation_in_the_backward_pass_of_a_programs_own_function_has_a_pl
     assert {row[1] for row in backward} == {"abs", "multiply"}
 
 
-class Straight(torch.autograd.Function):
-    """A function without operations of its own."""
-
-    @staticmethod
-    def forward(ctx, h):
-        return h.view_as(h)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * 3
-
-
-def test_what_makes_no_node_after_a_programs_own_function_is_not_taken_for_it():
-    layer, recorder = torch.nn.Module(), sf.Recorder()
-    layer.forward = Straight.apply
-    with sf.torch.simulate(torch.nn.Sequential(layer), "fp32", observer=recorder):
-        layer(H.clone().requires_grad_()).backward(LOSS.reshape(H.shape))
-    assert recorder.counts("0", "backward")["total"] == H.numel()
-
-
 class Ours(sf.nn.Module):
     def __init__(self, function):
         super().__init__()
