@@ -196,31 +196,6 @@ def mean_square(output):
     return ((output - 0.3) ** 2).mean()
 
 
-@pytest.mark.parametrize("policy", FORMATS)
-def test_gradients_of_several_passes_are_added_as_wide_as_parameters_and_data_are(policy):
-    torch.manual_seed(0)
-    theirs, own, batches = nn.Linear(4, 3), sf.nn.Linear(4, 3), [torch.randn(5, 4) for _ in range(3)]
-    own.load_state_dict({key: value.numpy().copy() for key, value in theirs.state_dict().items()})
-    x, alone = torch.randn(5, 4, requires_grad=True), []
-    own_x = sf.Tensor(x.detach().numpy().copy(), requires_grad=True)
-    with sf.torch.simulate(theirs, policy), sf.simulate(policy):
-        for batch in batches:
-            theirs.zero_grad()
-            x.grad = None
-            mean_square(theirs(batch * x)).backward()
-            alone.append([x.grad, theirs.weight.grad, theirs.bias.grad])
-        x.grad = None
-        theirs.zero_grad()
-        for batch in batches:
-            mean_square(theirs(batch * x)).backward()
-            mean_square(own(own_x * batch.numpy())).backward()
-    found = [x.grad, theirs.weight.grad, theirs.bias.grad]
-    for total, ours, (a, b, c) in zip(found, [own_x, own.weight, own.bias], zip(*alone, strict=True), strict=True):
-        assert torch.equal(total, a + b + c) and not is_narrow(total, policy)
-        assert torch.equal(total, torch.from_numpy(ours.grad))
-    assert all(is_narrow(gradient, policy) for _, *gradients in alone for gradient in gradients)
-
-
 def test_a_gradient_that_enters_a_layer_is_rounded_once_a_pass_and_counted_once():
     torch.manual_seed(0)
     model, x = nn.Linear(4, 3), torch.randn(5, 4)

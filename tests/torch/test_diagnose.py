@@ -135,6 +135,7 @@ WRONG = [
     ({"optimizer": sgd(mlp())}, "parameters that are not in the model"),
     ({"scaler": 3, "optimizer": None}, "also pass optimizer="),
     ({"batches": [(X.numpy(), Y.numpy())]}, "must contain tensors, got a NumPy array"),
+    ({"model": nn.Linear(4, 1).half()}, r"torch.float16, which only 'as-written' follows: pass .* or model.float\(\)"),
     ({"loss_fn": lambda output, y: output}, "must be a torch.Tensor with one element"),
 ]
 

@@ -148,7 +148,7 @@ def test_a_healthy_program_raises_no_alarm():
         assert all(map(torch.equal, before, model.parameters())) and not optimizer.state
 
 
-def test_the_change_in_the_program_gives_the_losses_with_remedies():
+def test_the_change_in_the_program_gives_the_losses_with_its_remedy():
     found = diagnosis_of("a norm squares in FP16")
     model = perceptron(RMSNorm(is_wide=True)).half()
     model[1].float()
@@ -156,18 +156,6 @@ def test_the_change_in_the_program_gives_the_losses_with_remedies():
         output = model[0]((2000 * X).half())
         loss = F.mse_loss(model[2](model[1](output).half()), Y.half())
     assert found.losses["mended"] == [loss.item()] * 4
-
-    found = diagnosis_of("Adam's eps is 0 in FP16")
-    model, losses = perceptron(nn.Tanh()).half(), []
-    optimizer = adamw(eps=1e-7)(model)
-    with sf.torch.simulate(model, "as-written"):
-        for _ in range(4):
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(X.half()), Y.half())
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    assert found.first.verified and losses == sorted(losses, reverse=True), "the loss falls"
 
 
 def test_a_loss_scale_that_skips_all_steps_is_replaced_by_a_smaller_one():

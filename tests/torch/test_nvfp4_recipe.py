@@ -21,7 +21,7 @@ from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.simulation.streams import seed_of
 from tests.bits import assert_bits
 from tests.torch import nvfp4_recipe
-from tests.torch.nvfp4_recipe import LEVELS, Nvfp4Linear, model, product, quantized
+from tests.torch.nvfp4_recipe import LEVELS, model, product, quantized
 
 SEED = 7
 UNIT = sf.tensor_core("blackwell", scales=(16, sf.E4M3))
@@ -127,39 +127,3 @@ def trained(model, optimizer, policy, dtype):
             found += [loss, y, x.grad, *(p.grad for p in model.parameters()), *(p.clone() for p in model.parameters())]
     assert not [row for row in run.table().rows if row[1] == "refused"]
     return found + [x for state in steps.state.values() for x in state.values()]
-
-
-def test_before_bf16_a_programs_results_differ_by_the_roundings_of_the_operands_scales_alone():
-    x, w = X.bfloat16().float(), W
-    with sf.torch.simulate(nn.Identity(), AS_WRITTEN):
-        a, b = quantized(x), quantized(w, squares=True).rows()
-        program, narrow = product(a, b, torch.float32).numpy(), product(a, b).float().numpy()
-        one = torch.tensor(1.0)
-        sums = product(a._replace(whole=one), b._replace(whole=one), torch.float32).double().numpy()
-    rows, both = (sf.scaled(sf.E2M1, sf.block(size, sf.E4M3)) for size in (16, (16, 16)))
-    by_preset = dict(inputs=(rows, both), accumulate=UNIT)
-    wide = sf.matmul(x.numpy(), w.numpy().T, output=sf.FP32, **by_preset)
-    first, second = (np.float32(each.whole) for each in (a, b))
-    assert_bits(wide, sf.divide(sums, float(first) * float(second), sf.FP32))
-    assert_bits(program, sf.multiply(sums, (1 / first) * (1 / second), sf.FP32))
-    assert np.mean(program != wide) > 0.05
-    assert_bits(narrow, sf.matmul(x.numpy(), w.numpy().T, output=sf.BF16, **by_preset))
-
-
-def test_draws_and_signs_of_its_own_change_gradients_alone():
-    found = {}
-    for name, signs, draw in (
-        ("the preset's", SIGNS, DrawsOfPreset("")),
-        ("own signs", SIGNS.flip(0), DrawsOfPreset("")),
-        ("own draws", SIGNS, torch.rand),
-    ):
-        layer, x = Nvfp4Linear(48, 64, signs, draw), X.bfloat16().requires_grad_()
-        with torch.no_grad():
-            layer.weight.copy_(W)
-        with sf.torch.simulate(layer, AS_WRITTEN):
-            y = layer(x)
-            y.backward(G.bfloat16())
-        found[name] = y, x.grad, layer.weight.grad
-    preset = found.pop("the preset's")
-    equal = {name: [torch.equal(*pair) for pair in zip(preset, each, strict=True)] for name, each in found.items()}
-    assert equal == {"own signs": [True, True, False], "own draws": [True, False, False]}

@@ -87,18 +87,6 @@ def test_tensors_in_the_place_of_parameters_are_weights():
     assert not [row for row in run.table().rows if row[1] == "PyTorch"]
 
 
-def test_a_step_of_an_inner_training_is_that_of_a_loop():
-    """MAML: the model is called with weights after a step, through which gradients flow."""
-    model, x = perceptron(), torch.linspace(-1, 1, 15).reshape(5, 3)
-    with sf.torch.simulate(model, "bf16-standard"):
-        weights = dict(model.named_parameters())
-        inner = torch.autograd.grad(model(x).square().mean(), list(weights.values()), create_graph=True)
-        fast = {path: w - 0.5 * g for (path, w), g in zip(weights.items(), inner, strict=True)}
-        functional_call(model, fast, (x,)).square().mean().backward()
-    for p in model.parameters():
-        assert torch.equal(p.grad, p.grad.bfloat16().float()) and bool(p.grad.any())
-
-
 def test_a_module_that_is_not_the_models_and_several_weights_at_once_are_refused():
     model, x = perceptron(), torch.ones(5, 3)
     several = {path: torch.stack([p.detach(), p.detach()]) for path, p in model.named_parameters()}
