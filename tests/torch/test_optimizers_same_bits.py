@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import simfloat as sf
 from tests.bits import assert_all_bits, assert_bits
-from tests.torch.single_steps import SingleSteps
+from tests.rounded import Rounded
 
 CASES = [
     ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
@@ -189,3 +190,49 @@ def test_an_optimizer_under_fp32_is_its_formula_one_rounding_at_a_time():
                     optimizer.step()
             ends.append(model[0].detach().numpy())
         assert_bits(*ends, of=f"{kind} {options}")
+
+
+f = Rounded(sf.FP32)
+
+
+def scaled(factor, x):
+    """factor * x, which for a factor of 1 or -1 is no product."""
+    return x if factor == 1 else np.negative(x) if factor == -1 else f.mul(factor, x)
+
+
+def mixed(a, b, weight):
+    """a + weight * (b - a), or from the other end."""
+    difference = f.sub(b, a)
+    return f.add(a, f.mul(weight, difference)) if weight < 0.5 else f.sub(b, f.mul(1 - weight, difference))
+
+
+#: By PyTorch's name.
+SINGLE_STEPS = {
+    "add": lambda a, b, alpha=1: f.add(a, scaled(alpha, b)),
+    "sub": lambda a, b, alpha=1: f.sub(a, scaled(alpha, b)),
+    "mul": f.mul,
+    "div": f.div,
+    "sqrt": f.sqrt,
+    "reciprocal": lambda a: f.div(1.0, a),
+    "addcmul": lambda a, b, c, value=1: f.add(a, f.mul(scaled(value, b), c)),
+    "addcdiv": lambda a, b, c, value=1: f.add(a, f.div(scaled(value, b), c)),
+    "lerp": mixed,
+}
+
+
+def _array(x):
+    return x.numpy().astype(np.float64) if isinstance(x, torch.Tensor) else x
+
+
+class SingleSteps(TorchDispatchMode):
+    """A block in which these operations are carried out so; counters, which have no axes, are PyTorch's."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name, options = func.overloadpacket.__name__, dict(kwargs or {})
+        step = SINGLE_STEPS.get(name.rstrip("_"))
+        if step is None or args[0].dtype != torch.float32 or not args[0].ndim:
+            return func(*args, **options)
+        out = args[0] if name.endswith("_") else options.pop("out", None)
+        found = step(*map(_array, args), **{key: _array(x) for key, x in options.items()})
+        result = torch.from_numpy(found.astype(np.float32))
+        return result if out is None else out.copy_(result)
