@@ -3,6 +3,7 @@
 import re
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ from torch import nn
 
 import simfloat as sf
 from tests.bits import assert_bits
+from tests.torch import compared
 
 AS_WRITTEN = sf.policies["as-written"]
 HOPPER = replace(AS_WRITTEN, accumulate=sf.tensor_core("hopper"))
 FORMATS = {torch.float32: sf.FP32, torch.bfloat16: sf.BF16, torch.float16: sf.FP16, torch.float64: sf.FP64}
 NARROW = torch.bfloat16, torch.float16
+simulated = partial(compared.simulated, policy=AS_WRITTEN)
 RANDOM = torch.Generator().manual_seed(5)
 
 
@@ -26,11 +29,6 @@ def normal(*shape, dtype=torch.float32):
 
 def numbers(x):
     return x.detach().double().numpy()
-
-
-def simulated(function, *operands, policy=AS_WRITTEN, model=None):
-    with sf.torch.simulate(nn.Identity() if model is None else model, policy):
-        return function(*operands)
 
 
 def in_bf16(x):

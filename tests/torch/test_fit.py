@@ -11,6 +11,7 @@ from torch import nn
 
 import simfloat as sf
 from simfloat.train.states import encode
+from tests.torch import compared
 from tests.torch.compared import Perceptron, step, twins
 from tests.train.test_saving import assert_same
 from tests.train.toy import batches
@@ -20,8 +21,7 @@ ADAMW = partial(torch.optim.AdamW, lr=0.05)
 
 
 def perceptron(seed=0):
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(3, 5), nn.Dropout(0.2), nn.Linear(5, 2))
+    return compared.perceptron(nn.Dropout(0.2), sizes=(3, 5, 2), seed=seed)
 
 
 def tensors(count):

@@ -19,7 +19,7 @@ from torch.ao.quantization import (
 import simfloat as sf
 from simfloat.torch.rules.pointwise import quotients
 from tests.bits import assert_bits
-from tests.torch.compared import Function
+from tests.torch.compared import Function, simulated
 from tests.torch.test_every_operation import fits
 from tests.torch.test_layers import MATRICES, RANDOM, definite
 
@@ -249,11 +249,6 @@ def test_batch_normalization_has_the_same_bits_by_all_its_names():
     for other in others:
         assert_bits(other, first)
     assert means.any()
-
-
-def simulated(function, *operands, policy="bf16-standard"):
-    with sf.torch.simulate(nn.Identity(), policy):
-        return function(*operands)
 
 
 def test_an_axis_without_elements_has_pytorchs_results():

@@ -278,22 +278,18 @@ def test_the_choice_of_a_kernel_around_or_in_a_block_changes_nothing_and_is_rest
     for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH):
         with sdpa_kernel(backend):
             chosen = flags()
-            assert torch.equal(simulated(policy, attend), wanted)
-            assert flags() == chosen
+            assert torch.equal(simulated(policy, attend), wanted) and flags() == chosen
         with sf.torch.simulate(torch.nn.Identity(), policy) as run:
             with sdpa_kernel(backend):
-                assert torch.equal(attend(), wanted)
-                assert flags() == chosen
+                assert torch.equal(attend(), wanted) and flags() == chosen
                 with run.paused():
                     assert flags() == chosen
             assert flags() == before
-        assert flags() == before
-        # Blocks that overlap.
-        kernel, block = sdpa_kernel(backend), sf.torch.simulate(torch.nn.Identity(), policy)
-        kernel.__enter__()
-        block.__enter__()
-        kernel.__exit__(None, None, None)
-        block.__exit__(None, None, None)
+        overlapping = sdpa_kernel(backend), sf.torch.simulate(torch.nn.Identity(), policy)
+        for block in overlapping:
+            block.__enter__()
+        for block in overlapping:
+            block.__exit__(None, None, None)
         assert flags() == before
 
 

@@ -9,7 +9,7 @@ from torch import nn, optim
 
 import simfloat as sf
 from simfloat.torch import quick_updates
-from tests.torch.compared import three_ways
+from tests.torch.compared import perceptron, three_ways
 
 KINDS = {
     "sgd": (optim.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
@@ -37,8 +37,7 @@ def block(model, policy, *arguments):
 
 
 def trained(kind, policy, dtype=torch.float32, steps=3, **options):
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2)).to(dtype)
+    model = perceptron(nn.Tanh(), sizes=(4, 3, 2)).to(dtype)
     optimizer = kind(model.parameters(), lr=0.1, **options)
     schedule = optim.lr_scheduler.StepLR(optimizer, 2)
     x, y = torch.randn(5, 4, dtype=dtype), torch.randn(5, 2, dtype=dtype)
@@ -220,8 +219,7 @@ UPDATE_POLICIES = {
 
 def steps(kind, options, policy, observer=None):
     """The parameters, and what the optimizer keeps of them, after three steps; one of them lacks a gradient."""
-    torch.manual_seed(0)
-    model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), torch.randn(5, 3)
+    model, x = perceptron(nn.Tanh()), torch.randn(5, 3)
     model[0].weight.data = model[0].weight.data.t().contiguous().t()
     options = {name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
     optimizer = getattr(torch.optim, kind)(model.parameters(), **options)

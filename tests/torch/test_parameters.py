@@ -7,14 +7,14 @@ from torch.nn import functional
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import simfloat as sf
+from tests.torch.compared import bits_of, is_bf16, perceptron
 
 X = torch.linspace(-1, 1, 12).reshape(4, 3)
 BF16 = "bf16-standard"
 
 
 def model_of():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Tanh(), nn.Linear(4, 2))
+    return perceptron(nn.LayerNorm(4), nn.Tanh())
 
 
 def rounded(model, format=sf.BF16):
@@ -24,10 +24,6 @@ def rounded(model, format=sf.BF16):
     return model
 
 
-def bits_of(model):
-    return [p.detach().clone() for p in model.parameters()]
-
-
 def loss_of(model, policy, training=True):
     with sf.torch.simulate(model, policy):
         z = model(X)
@@ -35,10 +31,6 @@ def loss_of(model, policy, training=True):
         if training:
             loss.backward()
     return loss.detach(), [p.grad for p in model.parameters()]
-
-
-def is_bf16(x):
-    return torch.equal(x, x.bfloat16().float())
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "no_grad"])
@@ -160,8 +152,7 @@ def flatten_gradients(model):
 
 def trained(prepare=None, start=None, after=None):
     """All parameters and gradients after two steps, and the operations; parts are changed at three times."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    model = perceptron(nn.Tanh())
     if prepare:
         prepare(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)

@@ -9,24 +9,20 @@ import torch.nn.functional as F
 from torch import nn
 
 import simfloat as sf
+from tests.torch.compared import is_bf16, perceptron
 
 POLICY = sf.Policy(compute=sf.E4M3, compute_gradients=sf.E5M2, activations=sf.BF16, weights=sf.FP32)
 X, CLASSES = torch.randn(4, 6, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 2, 1, 1])
 
 
 def model_of(*between):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), *between, nn.Linear(5, 3))
+    return perceptron(nn.ReLU(), *between, sizes=(6, 5, 3))
 
 
 def gradients(model, x, policy=POLICY):
     with sf.torch.simulate(model, policy):
         model(x).sum().backward()
     return [p.grad for p in model.parameters()]
-
-
-def is_bf16(x):
-    return torch.equal(x, x.bfloat16().float())
 
 
 def test_a_gradient_that_is_given_is_rounded_as_a_gradient_and_may_be_used_again():
