@@ -332,47 +332,6 @@ UPCASTS = {
     "none": lambda x: x,
 }
 
-#: Programs of a result of a layer and a weight.
-PASSED_ON = {
-    **{f"upcast by {name}": lambda h, w, way=way: way(h) * 0.75 * h + h for name, way in UPCASTS.items()},
-    "add": lambda h, w: (h + w) * (w * 1.5) + h * h,
-    "add upcast": lambda h, w: (h + h.float()) * w + h * h,
-    "subtract": lambda h, w: (w * w - h) * w + h * h * h,
-    "cat": lambda h, w: torch.cat([h, h.float() * w])[1:4] * w + h * h,
-    "where": lambda h, w: torch.where(h > 0, h, w * 1.5) * w + h * h,
-    "maximum": lambda h, w: torch.maximum(h, w * w) * w + h * h,
-    "addcmul": lambda h, w: torch.addcmul(h, w.new_ones(4), h.new_ones(3, 4)) * w + h * h,
-    "parameter": lambda h, w: h * w.type_as(h) * 1.5 + h,
-    "upcast parameter": lambda h, w: h * w.float().to(h) + h * w,
-    "data": lambda h, w: (h + torch.full((4,), 1 / 3).type_as(h)) * 1.5,
-    "integers": lambda h, w: h * torch.arange(4).to(h),
-}
-
-
-@pytest.mark.parametrize("way", PASSED_ON)
-def test_upcasts_and_gradients_that_pass_an_addition_have_the_bits_that_autocast_gives_them(way):
-    x, g = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(1))
-
-    def run(block):
-        torch.manual_seed(0)
-        model, arrived = nn.Linear(4, 4, bias=False), []
-        model.other = nn.Parameter(torch.randn(4))
-        with torch.no_grad():
-            model.weight.copy_(torch.eye(4))
-        with block(model):
-            h = model(x)
-            h.register_hook(lambda g: arrived.append(g.float()))
-            y = PASSED_ON[way](h, model.other)
-            (y.float() * g).sum().backward()
-        return [y.detach().float(), model.other.grad, *arrived]
-
-    for policy, observer in (("amp-bf16", None), ("amp-bf16", sf.Recorder()), ("amp-fp16", None)):
-        expected = run(lambda model, dtype=FORMATS[policy]: torch.autocast("cpu", dtype))
-        found = run(lambda model, p=policy, o=observer: sf.torch.simulate(model, p, observer=o))
-        assert_alike(found, expected)
-    assert not {"float", "to", "type", "type_as"} & set(vars(torch.Tensor)), "the methods are restored"
-
-
 #: Programs of a model, a value z in FP32 or 16 bits, and data x: of each the results and gradients have exact sums.
 SHARES = {
     "residual": lambda m, z, x: z + m.b(z),
@@ -398,34 +357,54 @@ SHARES = {
     "scaled logits": lambda m, z, x: (m.b(z) @ m.c(z).mT) * m.scale,
     "quotient": lambda m, z, x: m.b(z) / m.scale + m.c(z) * m.scale,
     "scale of FP32": lambda m, z, x: z * m.scale,
+    **{f"upcast by {name}": lambda m, z, x, way=way: way(z) * 0.75 * z + z for name, way in UPCASTS.items()},
+    "add": lambda m, z, x: (z + m.v) * (m.v * 1.5) + z * z,
+    "add upcast": lambda m, z, x: (z + z.float()) * m.v + z * z,
+    "subtract": lambda m, z, x: (m.v * m.v - z) * m.v + z * z * z,
+    "cat": lambda m, z, x: torch.cat([z, z.float() * m.v])[1:6] * m.v + z * z,
+    "where": lambda m, z, x: torch.where(z > 0, z, m.v * 1.5) * m.v + z * z,
+    "maximum": lambda m, z, x: torch.maximum(z, m.v * m.v) * m.v + z * z,
+    "addcmul": lambda m, z, x: torch.addcmul(z, m.v.new_ones(4), torch.ones_like(z)) * m.v + z * z,
+    "parameter": lambda m, z, x: z * m.v.type_as(z) * 1.5 + z,
+    "upcast parameter": lambda m, z, x: z * m.v.float().to(z) + z * m.v,
+    "data": lambda m, z, x: (z + torch.full((4,), 1 / 3).type_as(z)) * 1.5,
+    "integers": lambda m, z, x: z * torch.arange(4).to(z),
 }
 
 
+EXACT = [0.9375, -1.1875, 0.5625, 1.8125]
+
+
 @pytest.mark.parametrize("is_wide", [True, False])
-def test_shares_of_a_gradient_are_added_as_wide_as_the_result_and_operands_without_axes_widen_nothing(is_wide):
+def test_results_and_shares_of_gradients_have_the_bits_that_autocast_gives_them_and_operands_without_axes_widen_nothing(
+    is_wide,
+):
     def run(program, block):
         torch.manual_seed(3)
-        model = nn.Module()
+        model, arrived = nn.Module(), []
         for name in "abcd":
             setattr(model, name, nn.Linear(4, 4, bias=False))
-        model.w, model.scale = nn.Parameter(torch.ones(4)), nn.Parameter(torch.tensor(1 + 2**-10))
+        model.w, model.scale, model.v = (nn.Parameter(torch.tensor(x)) for x in ([1.0] * 4, 1 + 2**-10, EXACT))
         with torch.no_grad():
-            for parameter in list(model.parameters())[2:]:
+            for parameter in list(model.parameters())[3:]:
                 parameter.copy_(torch.randint(-15, 16, parameter.shape) / 8 + 1 / 16)
         x = (torch.randint(-15, 16, (5, 4)) / 8).requires_grad_()
         with block(model):
             h = model.a(x.detach())
+            h.register_hook(lambda g: arrived.append(g.float()))
             y = program(model, h * model.w if is_wide else h, x)
             (y.float() * (torch.randint(-127, 128, y.shape) / 32)).sum().backward()
-        return [y.detach().float(), *[leaf.grad for leaf in (x, *model.parameters()) if leaf.grad is not None]]
+        return [y.detach().float(), *(leaf.grad for leaf in (x, *model.parameters())), *arrived]
 
     for name, program in SHARES.items():
-        expected = run(program, lambda model: torch.autocast("cpu", torch.bfloat16))
-        for observer in (None, sf.Recorder())[: 1 + is_wide]:
-            found = run(
-                program, lambda model, observer=observer: sf.torch.simulate(model, "amp-bf16", observer=observer)
-            )
-            assert all(map(torch.equal, found, expected)), (name, observer)
+        for policy, observer in (("amp-bf16", None), ("amp-bf16", sf.Recorder()), ("amp-fp16", None))[is_wide:]:
+            if (name, policy) == ("quotient", "amp-fp16"):
+                continue  # a sum that is not exact
+            expected = run(program, lambda model, dtype=FORMATS[policy]: torch.autocast("cpu", dtype))
+            found = run(program, lambda model, p=policy, o=observer: sf.torch.simulate(model, p, observer=o))
+            for a, b in zip(found, expected, strict=True):
+                assert (a is b is None) or torch.equal(a, b), (name, policy, observer)
+    assert not {"float", "to", "type", "type_as"} & set(vars(torch.Tensor)), "the methods are restored"
 
 
 def test_data_converted_to_the_dtype_of_16_bit_values_leave_results_in_16_bits():
