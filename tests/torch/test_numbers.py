@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 import simfloat as sf
 import simfloat.torch
+from tests.torch.compared import simulated
 
 X = torch.tensor([[1.0, 2.0, 3.0], [3.0, 4.0, 5.0], [0.0, 1.0, 0.0]])
 SCOPE = {"torch": torch, "F": F, "rows": torch.tensor([0, 2]), "across": torch.tensor([[0, 1, 2]])}
@@ -59,11 +60,6 @@ def put(line, x, n):
     return scope["x"]
 
 
-def simulated(policy, function):
-    with sf.torch.simulate(torch.nn.Identity(), policy):
-        return function()
-
-
 @pytest.mark.parametrize("policy, dtype", [("fp16-standard", torch.float16), ("bf16-standard", torch.bfloat16)])
 def test_an_inserted_number_is_rounded_to_the_format_of_the_tensor(policy, dtype):
     with sf.torch.simulate(torch.nn.Identity(), policy) as run:
@@ -79,14 +75,14 @@ def test_a_number_beyond_the_format_becomes_infinite_or_stops_where_the_policy_s
     saturating = replace(sf.policies["fp16-standard"], rounding=sf.nearest_even.saturating())
     for line in (PUTTING[0], PUTTING[2], PUTTING[6], PUTTING[9], *BY_PYTHON[:2], BY_PYTHON[3]):
         for number in (-1e9, -(10**9), torch.finfo(torch.float32).min):
-            assert simulated("fp16-standard", lambda at=line, n=number: put(at, X * 1, n)).min() == -torch.inf
-        assert simulated(saturating, lambda at=line: put(at, X * 1, -1e9)).min() == -65504
+            assert simulated(lambda at=line, n=number: put(at, X * 1, n), policy="fp16-standard").min() == -torch.inf
+        assert simulated(lambda at=line: put(at, X * 1, -1e9), policy=saturating).min() == -65504
 
 
 def test_data_keep_their_numbers_and_so_do_numbers_put_among_them():
     for line in (*PUTTING, *BY_PYTHON):
         if not any(name in line for name in OPERATIONS):
-            assert torch.equal(simulated("bf16-standard", lambda at=line: put(at, X, 0.1)), put(line, X, 0.1))
+            assert torch.equal(simulated(put, line, X, 0.1), put(line, X, 0.1))
 
 
 def test_a_result_keeps_its_format_next_to_a_number():
@@ -110,7 +106,7 @@ def test_what_is_no_number_of_the_results_format_is_left_unchanged_or_refused_by
         assert ((X * 1) > torch.tensor(1.9999)).sum() == 5, "comparisons are exact"
     policy = sf.Policy(compute=sf.E2M1, activations=sf.E2M1)
     with pytest.raises(ValueError, match="where: .*NaN"):
-        simulated(policy, lambda: torch.where(X > 2, X * 1, torch.nan))
+        simulated(lambda: torch.where(X > 2, X * 1, torch.nan), policy=policy)
 
 
 def test_infinities_become_the_largest_numbers_of_the_results_format():
@@ -142,7 +138,7 @@ def test_scaled_mm_has_the_type_that_is_asked_for_under_every_policy_and_pytorch
         for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16, None):
             for scale in (1.0, 0.37, 64.0):
                 given = torch.tensor(scale), torch.tensor(1.0)
-                found = simulated(policy, lambda s=given, t=dtype: torch._scaled_mm(a, b.t(), *s, out_dtype=t))
+                found = simulated(lambda s=given, t=dtype: torch._scaled_mm(a, b.t(), *s, out_dtype=t), policy=policy)
                 wanted = torch._scaled_mm(a, b.t(), *given, out_dtype=dtype)
                 assert found.dtype == wanted.dtype and torch.equal(found.float(), wanted.float()), policy
 
@@ -194,11 +190,6 @@ def operands(dtype):
     return [(torch.randn(1024, generator=random) * 3).to(dtype) for _ in range(2)]
 
 
-def as_written(function, policy="as-written"):
-    with sf.torch.simulate(torch.nn.Identity(), policy):
-        return function()
-
-
 def assert_same(found, wanted, of=None):
     assert found.dtype == wanted.dtype, of
     np.testing.assert_array_equal(found.double().numpy(), wanted.double().numpy(), err_msg=str(of))
@@ -227,7 +218,7 @@ def test_the_gradient_of_a_ranking_loss_has_the_signs_of_its_zeros(dtype):
         F.margin_ranking_loss(x, y, target, margin=0.3, reduction="none").backward(target * 0.7)
         return torch.stack([x.grad, y.grad])
 
-    assert_same(as_written(gradients), gradients())
+    assert_same(simulated(gradients, policy="as-written"), gradients())
 
 
 def test_for_cuda_a_number_is_float32_and_a_quotient_a_product_with_its_reciprocal():
@@ -240,7 +231,7 @@ def test_for_cuda_a_number_is_float32_and_a_quotient_a_product_with_its_reciproc
             (lambda x=x: x / 1.7, wide * float(np.float32(1) / n)),
             (lambda x=x, y=y: x / y, wide / y.float()),
         ):
-            assert_same(as_written(call, "as-written-cuda"), wanted.to(dtype))
+            assert_same(simulated(call, policy="as-written-cuda"), wanted.to(dtype))
 
 
 def test_the_preset_for_cuda_is_a_policy_like_others():
