@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import simfloat as sf
+from simfloat.torch.search import USERS, forget
 from tests.torch.compared import Function, check_format, compare_with_plain
 
 
@@ -162,6 +163,16 @@ LAYERS = {
     "hinge": of(lambda x: F.hinge_embedding_loss(x, X.sign().to(x.dtype))),
     **{line: of(written(line), torch.linspace(-1, 2, 12).reshape(3, 4)) for line in WRITES.strip().split("\n")},
 }  # fmt: skip
+
+
+@pytest.fixture
+def own_rules():
+    """A test's own rules are forgotten at its end: another test's operation may be differentiated by theirs."""
+    before = dict(USERS)
+    yield
+    USERS.clear()
+    USERS.update(before)
+    forget()
 
 
 def test_an_operation_that_pytorch_makes_of_others_is_simulated_inside_of_a_rule_too(own_rules):
