@@ -48,6 +48,11 @@ def inner_slope(m, x):
     return x * slope
 
 
+def slope(m, x):
+    """The gradient of a part that runs again, whose own gradients are wanted."""
+    return torch.autograd.grad(m.layer(m.again(m.blocks[0], x)).tanh().sum(), x, create_graph=True)[0]
+
+
 #: Programs, and a policy.
 PROGRAMS = {
     "blocks with scales": (blocks, "fp8-delayed"),
@@ -59,7 +64,10 @@ PROGRAMS = {
     "a part within": (part_within, "amp-bf16"),
     "a scaled part within": (part_within, "fp8-delayed"),
     "a backward pass": (lambda m, x: m.again(lambda x: inner_slope(m, x), x), TWO_ROLES),
+    "gradients of gradients": (slope, "fp8-hybrid"),
 }
+#: Those that PyTorch does not run with use_reentrant=True.
+NOT_REENTRANT = "a backward pass", "gradients of gradients"
 
 
 def trained(program, policy, reentrant):
@@ -80,7 +88,7 @@ def trained(program, policy, reentrant):
 def test_recomputation_sees_the_draws_and_the_scales_of_the_first_pass_and_is_counted_once(name):
     program, policy = PROGRAMS[name]
     plain, counts, state = trained(program, policy, None)
-    for reentrant in (False,) if name == "a backward pass" else (False, True):
+    for reentrant in (False,) if name in NOT_REENTRANT else (False, True):
         found, same_counts, other = trained(program, policy, reentrant)
         assert found == plain and same_counts == counts
         assert sorted(map(str, other.get("casts", ()))) == sorted(map(str, state.get("casts", ())))
