@@ -71,7 +71,8 @@ def perceptron(frozen=(), bias=True):
 def penalty(model, x):
     """A loss with the squares of gradients, for which the backward pass is recorded."""
     loss = model(x).square().mean()
-    return loss + sum(g.square().sum() for g in torch.autograd.grad(loss, [x, *model.parameters()], create_graph=True))
+    leaves = [leaf for leaf in (x, *model.parameters()) if leaf.requires_grad]
+    return loss + sum(g.square().sum() for g in torch.autograd.grad(loss, leaves, create_graph=True))
 
 
 CASES = {
@@ -90,6 +91,7 @@ CASES = {
     "a backward pass inside of one": (perceptron, lambda model, x: checkpoint(model, x, use_reentrant=True)),
     "operands by their names": (lambda: Named(6, 3), lambda model, x: model(x)),
     "gradients of gradients": (perceptron, penalty),
+    "gradients of gradients of parameters alone": (perceptron, lambda model, x: penalty(model, x.detach())),
     "the same by data": (perceptron, lambda model, x: penalty(model, x) * model(x.detach()).mean()),
 }
 
