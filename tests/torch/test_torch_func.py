@@ -11,7 +11,7 @@ from torch.jit._builtins import _get_builtin_table
 import simfloat as sf
 from simfloat.formats import Format
 from simfloat.policy import Policy
-from tests.torch.compared import perceptron
+from tests.torch.compared import is_bf16, perceptron
 
 ROLES = Policy(
     compute=Format(8, 5), compute_weights=Format(8, 3), weights=Format(8, 6), weight_gradients=Format(8, 2),
@@ -81,6 +81,18 @@ def test_tensors_in_the_place_of_parameters_are_weights():
         assert torch.equal(given[path].grad, p.grad)
     assert all(p.grad is None for p in own.parameters())
     assert not [row for row in run.table().rows if row[1] == "PyTorch"]
+
+
+def test_a_step_of_an_inner_training_is_that_of_a_loop():
+    """MAML: the model is called with weights after a step, through which gradients flow."""
+    model, x = perceptron(nn.Tanh()), torch.linspace(-1, 1, 15).reshape(5, 3)
+    with sf.torch.simulate(model, "bf16-standard"):
+        weights = dict(model.named_parameters())
+        inner = torch.autograd.grad(model(x).square().mean(), list(weights.values()), create_graph=True)
+        fast = {path: w - 0.5 * g for (path, w), g in zip(weights.items(), inner, strict=True)}
+        functional_call(model, fast, (x,)).square().mean().backward()
+    for p in model.parameters():
+        assert is_bf16(p.grad) and bool(p.grad.any())
 
 
 def test_a_module_that_is_not_the_models_and_several_weights_at_once_are_refused():
