@@ -148,9 +148,17 @@ def test_upcasts_and_master_copies_in_the_program_count():
     assert torch.equal(norm.weight, master.bfloat16()) and not torch.equal(master, master.bfloat16().float())
 
 
-def test_tensors_of_our_own_are_in_fp32():
+def test_a_float32_model_has_the_bits_of_fp32_and_so_have_tensors_of_our_own_and_float64_is_computed_in_float64():
+    weights, x = [], normal(40, dtype=torch.float64)
+    for policy in ("fp32", "as-written"):
+        model = compared.perceptron(nn.Tanh(), nn.LayerNorm(4))
+        with sf.torch.simulate(model, policy):
+            compared.step(model, torch.optim.SGD(model.parameters(), lr=0.5), torch.ones(3, 3))
+        weights.append(compared.bits_of(model))
+    assert all(map(torch.equal, *weights))
     with sf.simulate("as-written"):
         assert (sf.Tensor(0.1) * 3.0).format == sf.FP32
+    assert torch.equal(simulated(lambda: x * 0.1), x * 0.1)
 
 
 def test_roles_may_be_overridden_and_others_follow_the_program():
