@@ -19,6 +19,36 @@ class SingleOperations(TorchDispatchMode):
         return func(*args, **kwargs or {})
 
 
+def simulated(function, *operands, policy="bf16-standard", model=None):
+    """The result of a function under a policy."""
+    with sf.torch.simulate(nn.Identity() if model is None else model, policy):
+        return function(*operands)
+
+
+def is_bf16(x):
+    """True if all numbers are of BF16."""
+    return torch.equal(x, x.bfloat16().to(x.dtype))
+
+
+def perceptron(*between, sizes=(3, 4, 2), seed=0, **options):
+    """Two linear layers, and other ones between them."""
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(*sizes[:2], **options), *between, nn.Linear(*sizes[1:], **options))
+
+
+def step(model, optimizer, x):
+    """A step of training to zeros, in either package."""
+    optimizer.zero_grad()
+    z = model(x)
+    (z * z).mean().backward()
+    optimizer.step()
+
+
+def bits_of(model):
+    """Copies of all parameters."""
+    return [p.detach().clone() for p in model.parameters()]
+
+
 def entries(recorder):
     """All counts of a recorder, with its histograms."""
     return {key: events.tolist() for key, events in recorder.entries()}

@@ -9,7 +9,7 @@ from torch import nn
 
 import simfloat as sf
 from tests.torch import test_same_bits as shared
-from tests.torch.compared import made
+from tests.torch.compared import compare_with_plain, made
 
 #: Every role has a format of its own, so that a tensor with another role's would show.
 POLICY = sf.Policy(
@@ -130,31 +130,14 @@ def loss_of(z):
     return F.cross_entropy(z, CLASSES[: len(z)])
 
 
-def gradients(name, policy):
-    torch.manual_seed(0)
-    make, x = MODELS[name]
-    model = make().double()
-    with nullcontext() if policy is None else sf.torch.simulate(model, policy):
-        value = loss_of(model(x))
-        value.backward()
-    return value, dict(model.named_parameters()), dict(model.named_buffers())
-
-
 def holds(format, tensor):
     return bool((sf.round(tensor.detach().numpy(), format) == tensor.detach().numpy()).all())
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_under_fp64_are_those_of_plain_pytorch_and_every_tensor_is_of_its_roles_format(name):
-    (plain, expected, statistics), (value, found, buffers) = gradients(name, None), gradients(name, "fp64")
-    torch.testing.assert_close(value, plain, rtol=1e-12, atol=0)
-    largest = max(float(p.grad.abs().max()) for p in expected.values())
-    for path, parameter in expected.items():
-        torch.testing.assert_close(found[path].grad, parameter.grad, rtol=1e-12, atol=1e-12 * largest)
-    for path, buffer in statistics.items():
-        torch.testing.assert_close(buffers[path], buffer, rtol=1e-12, atol=1e-12)
-
     make, x = MODELS[name]
+    compare_with_plain(make, x)
     model, x = make(), x.float() if x.is_floating_point() else x
     results, passed = {}, []
 

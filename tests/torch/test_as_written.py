@@ -3,6 +3,7 @@
 import re
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ from torch import nn
 
 import simfloat as sf
 from tests.bits import assert_bits
+from tests.torch import compared
 
 AS_WRITTEN = sf.policies["as-written"]
 HOPPER = replace(AS_WRITTEN, accumulate=sf.tensor_core("hopper"))
 FORMATS = {torch.float32: sf.FP32, torch.bfloat16: sf.BF16, torch.float16: sf.FP16, torch.float64: sf.FP64}
 NARROW = torch.bfloat16, torch.float16
+simulated = partial(compared.simulated, policy=AS_WRITTEN)
 RANDOM = torch.Generator().manual_seed(5)
 
 
@@ -28,25 +31,8 @@ def numbers(x):
     return x.detach().double().numpy()
 
 
-def simulated(function, *operands, policy=AS_WRITTEN, model=None):
-    with sf.torch.simulate(nn.Identity() if model is None else model, policy):
-        return function(*operands)
-
-
 def in_bf16(x):
     return sf.round(x, sf.BF16).astype(np.float64)
-
-
-def test_a_result_is_the_exact_one_rounded_once_to_its_type():
-    for dtype, format in FORMATS.items():
-        x, y = normal(40, dtype=dtype), normal(40, dtype=dtype)
-        for theirs, ours in ((torch.add, sf.add), (torch.mul, sf.multiply), (torch.div, sf.divide),
-                             (torch.atan2, sf.atan2)):  # fmt: skip
-            found = simulated(theirs, x, y)
-            assert found.dtype == dtype
-            assert_bits(numbers(found), ours(numbers(x), numbers(y), format))
-        assert_bits(numbers(simulated(torch.exp, x)), sf.exp(numbers(x), format))
-    assert torch.equal(simulated(lambda x: x * 0.1, x.double()), x.double() * 0.1)  # in float64 no float32 number
 
 
 def test_an_operation_of_several_steps_takes_them_in_fp32_and_rounds_once():
@@ -81,38 +67,18 @@ def test_products_in_narrow_types_are_summed_as_the_policy_says_scaled_in_fp32_a
         simulated(lambda: torch._scaled_mm(a, b, torch.rand(16, 2), columns, out_dtype=torch.bfloat16))
 
 
-@pytest.mark.parametrize("dtype", NARROW, ids=str)
-def test_a_narrow_model_trains_in_its_own_type(dtype):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.Flatten(), nn.Linear(16, 3)).to(dtype)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    x, losses = normal(3, 1, 4, 4, dtype=dtype), []
-    with sf.torch.simulate(model, "as-written"):
-        for _ in range(4):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), torch.tensor([0, 1, 2]))
-            loss.backward()
+def test_a_narrow_model_trains_in_its_own_type():
+    for dtype in NARROW:
+        model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.Flatten(), nn.Linear(16, 3)).to(
+            dtype
+        )
+        optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), normal(3, 1, 4, 4, dtype=dtype)
+        with sf.torch.simulate(model, "as-written"):
+            F.cross_entropy(model(x), torch.tensor([0, 1, 2])).backward()
             optimizer.step()
-            losses.append(loss.item())
-    assert losses[-1] < losses[0]
-    for parameter in model.parameters():
-        kept = optimizer.state[parameter]["momentum_buffer"]
-        assert parameter.dtype == parameter.grad.dtype == kept.dtype == dtype
-
-
-def test_a_float32_model_has_the_bits_of_fp32_and_so_have_tensors_of_our_own():
-    weights = []
-    for policy in ("fp32", "as-written"):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.LayerNorm(8), nn.Linear(8, 2))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-        with sf.torch.simulate(model, policy):
-            model(torch.ones(3, 4)).square().sum().backward()
-            optimizer.step()
-        weights.append([p.detach() for p in model.parameters()])
-    assert all(map(torch.equal, *weights))
-    with sf.simulate("as-written"):
-        assert (sf.Tensor(0.1) * 3.0).format == sf.FP32
+        for parameter in model.parameters():
+            moment = optimizer.state[parameter]["momentum_buffer"]
+            assert parameter.dtype == parameter.grad.dtype == moment.dtype == dtype
 
 
 def test_autocast_casts_and_parameters_stay_in_fp32():
@@ -182,6 +148,19 @@ def test_upcasts_and_master_copies_in_the_program_count():
     assert torch.equal(norm.weight, master.bfloat16()) and not torch.equal(master, master.bfloat16().float())
 
 
+def test_a_float32_model_has_the_bits_of_fp32_and_so_have_tensors_of_our_own_and_float64_is_computed_in_float64():
+    weights, x = [], normal(40, dtype=torch.float64)
+    for policy in ("fp32", "as-written"):
+        model = compared.perceptron(nn.Tanh(), nn.LayerNorm(4))
+        with sf.torch.simulate(model, policy):
+            compared.step(model, torch.optim.SGD(model.parameters(), lr=0.5), torch.ones(3, 3))
+        weights.append(compared.bits_of(model))
+    assert all(map(torch.equal, *weights))
+    with sf.simulate("as-written"):
+        assert (sf.Tensor(0.1) * 3.0).format == sf.FP32
+    assert torch.equal(simulated(lambda: x * 0.1), x * 0.1)
+
+
 def test_roles_may_be_overridden_and_others_follow_the_program():
     layer, x = nn.Linear(8, 4).bfloat16(), normal(3, 8, dtype=torch.bfloat16)
     policy = AS_WRITTEN.override(operation="linear", compute=sf.E4M3, activations=sf.FP32)
@@ -191,8 +170,7 @@ def test_roles_may_be_overridden_and_others_follow_the_program():
 
 
 def perceptron(*inner):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 8), *inner, nn.Linear(8, 1))
+    return compared.perceptron(*inner, sizes=(4, 8, 1))
 
 
 class WithAutocast(nn.Module):
@@ -247,12 +225,6 @@ def test_the_reference_of_a_program_under_autocast_is_the_program_without_narrow
     assert found.loss == plain.loss and found["as-written"].gradient_error > 1e-4 > found["fp32"].gradient_error
     costs = sf.attribute(WithAutocast(perceptron()), loss, batch, "as-written", by=["layer", "operation"]).costs
     assert {cost.layer for cost in costs if cost.error > 1e-5} == {"net.0", "net.1"}, "the loss is in FP32"
-
-
-def test_diagnose_says_how_to_diagnose_a_narrow_model():
-    model, batch = nn.Linear(2, 1).half(), (normal(3, 2, dtype=torch.float16), normal(3, 1, dtype=torch.float16))
-    with pytest.raises(ValueError, match=r"torch.float16, which only 'as-written' follows: pass .* or model.float\(\)"):
-        sf.diagnose(model, F.mse_loss, [batch], "fp16-standard")
 
 
 def test_what_the_program_accumulates_in_grad_is_counted_as_lost_where_it_is():

@@ -11,7 +11,8 @@ from torch import nn
 
 import simfloat as sf
 from simfloat.train.states import encode
-from tests.torch.compared import Perceptron, twins
+from tests.torch import compared
+from tests.torch.compared import Perceptron, step, twins
 from tests.train.test_saving import assert_same
 from tests.train.toy import batches
 
@@ -20,8 +21,7 @@ ADAMW = partial(torch.optim.AdamW, lr=0.05)
 
 
 def perceptron(seed=0):
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(3, 5), nn.Dropout(0.2), nn.Linear(5, 2))
+    return compared.perceptron(nn.Dropout(0.2), sizes=(3, 5, 2), seed=seed)
 
 
 def tensors(count):
@@ -178,33 +178,26 @@ def test_states_of_pytorchs_parts_are_saved_in_all_types_and_restored_or_left_as
     assert torch.equal(other.weight, kept)
 
 
-@pytest.mark.parametrize("restored", [True, False])
-def test_a_training_with_dropout_continues_with_equal_bits_if_pytorchs_random_state_is_saved_by_a_name(
-    tmp_path, restored
-):
-    def begin():
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 2))
-        return model, torch.optim.SGD(model.parameters(), lr=0.1)
+def test_a_training_with_dropout_continues_with_equal_bits_if_pytorchs_random_state_is_saved_by_a_name(tmp_path):
+    def parts_of(seed):
+        model = perceptron()
+        return {"model": model, "optimizer": SGD(model.parameters()), "run": sf.torch.simulate(model, *seed)}
 
-    def train(model, optimizer):
-        optimizer.zero_grad()
-        model(torch.ones(6, 4)).square().mean().backward()
-        optimizer.step()
+    def train(model, optimizer, run):
+        with run:
+            step(model, optimizer, torch.ones(6, 3))
 
-    whole, optimizer = begin()
-    with sf.torch.simulate(whole, "bf16-stochastic", seed=3) as run:
-        train(whole, optimizer)
-        parts = {"model": whole, "optimizer": optimizer, "run": run}
-        sf.save(tmp_path / "run.states", **parts, random=torch.get_rng_state())
-        train(whole, optimizer)
-    model, optimizer = begin()
-    with sf.torch.simulate(model, "bf16-stochastic", seed=4) as run:
-        states = sf.load(tmp_path / "run.states", model=model, optimizer=optimizer, run=run)
+    whole = parts_of(("bf16-stochastic", 3))
+    train(**whole)
+    sf.save(tmp_path / "run.states", **whole, random=torch.get_rng_state())
+    train(**whole)
+    for restored in (True, False):
+        again = parts_of(("bf16-stochastic", 4))
+        states = sf.load(tmp_path / "run.states", **again)
         if restored:
             torch.set_rng_state(states["random"])
-        train(model, optimizer)
-    assert all(map(torch.equal, whole.parameters(), model.parameters())) == restored
+        train(**again)
+        assert all(map(torch.equal, whole["model"].parameters(), again["model"].parameters())) == restored
 
 
 #: What is passed instead, of the model, and what is said.

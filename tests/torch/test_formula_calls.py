@@ -57,6 +57,7 @@ RELUS = {
     "a backward pass inside of one": lambda x: again(torch.relu, x, True),
     "gradients of gradients": penalty,
     "an operand by its name": lambda x: torch.relu(input=x),
+    "in place": lambda x: torch.relu_(x * 2),
 }
 LOSSES = {
     "a mean": entropy,
@@ -87,41 +88,6 @@ LEFT_TO_OPERATIONS = (
 WITH_POWERS = ("rows that are read twice",)
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    """The results of rows as one call."""
-    made, apply = [], quick_formulas.apply_formula
-    monkeypatch.setattr(quick_formulas, "apply_formula", lambda *given: made.append(apply(*given)) or made[-1])
-    return made
-
-
-def numbers(case, policy, observer=None):
-    """The result, and the gradient of what goes in: numbers of either sign, zeros, NaN, and some that underflow."""
-    x = torch.linspace(-4, 4, 48).reshape(8, 6)
-    x[0, :4] = torch.tensor([1e-9, -0.0, 0.0, torch.nan])
-    x.requires_grad_()
-    with sf.torch.simulate(nn.Identity(), policy, observer=observer):
-        y = CASES[case](x)
-        y.sum().backward()
-    return y.detach(), x.grad
-
-
-@pytest.mark.parametrize("number, case", list(enumerate(CASES)))
-def test_bits_and_counts_are_those_of_single_operations(number, case, calls):
-    for policy in ("formats apart", ("upwards", "fused")[number % 2]):
-        counts = [len(calls)]
-
-        def run(observer, policy=policy, counts=counts):
-            results = numbers(case, POLICIES[policy], observer)
-            counts.append(len(calls))
-            return results
-
-        assert_alike(*three_ways(run))
-        is_left = case in LEFT_TO_OPERATIONS or (policy == "fused" and case in LOSSES and case not in WITH_POWERS)
-        first, second, third = np.diff(counts)
-        assert bool(first) != is_left and (second, third) == (first, 0)
-
-
 class Calls(nn.Module):
     """A function with a layer norm and a linear layer, which it may use twice."""
 
@@ -144,6 +110,13 @@ def attention(q, k, v, **options):
 
 def attended(x, y, **options):
     return attention(heads(x), heads(x * 0.5), heads(y), **options)
+
+
+def in_parts(x):
+    """Write to a part of a tensor, which is a view."""
+    y = x * 2
+    torch.relu_(y[:4])
+    return y
 
 
 LOWER = torch.ones(4, 4, dtype=torch.bool).tril()
@@ -184,31 +157,65 @@ MODELS = {
         attention(heads(m.linear(x)), heads(x)[:, :1], heads(x)[:, 1:], enable_gqa=True, is_causal=True)
         + attention(heads(x), heads(x), heads(x), enable_gqa=True)
     ),
+    "hardtanh": lambda m, x: functional.hardtanh(m.linear(x)) + nn.ReLU6()(x * 4) * nn.Hardtanh(-0.3, 0.7)(x),
+    "in place, read twice": lambda m, x: (y := nn.ReLU(inplace=True)(m.linear(x))) * y + y,
+    "in place, on what an operation before reads": lambda m, x: torch.relu_(m.linear(x).neg() * x.exp()),
+    "in place, on a view": lambda m, x: torch.relu_((x * 1).view(6, 8)).view(8, 6),
+    "in place, on a part": lambda m, x: in_parts(x),
+    "in place, without gradients": lambda m, x: x * torch.relu_(x.detach().clone()),
     "attention of one tensor": lambda m, x: attention(*[heads(x)] * 3) + x.reshape(2, 24),
 }
 
 
-def trained(case, policy, observer, *, order):
-    """The result, and gradients that two backward passes add; or gradients of second or third order."""
+@pytest.fixture
+def calls(monkeypatch):
+    """The results of rows as one call."""
+    made, apply = [], quick_formulas.apply_formula
+    monkeypatch.setattr(quick_formulas, "apply_formula", lambda *given: made.append(apply(*given)) or made[-1])
+    return made
+
+
+def operand(case):
+    """What goes in; for functions of the first table zeros, NaN and numbers that underflow are among its numbers."""
+    if case in MODELS:
+        return torch.linspace(-2, 3, 48).reshape(8, 6).sin().requires_grad_()
+    x = torch.linspace(-4, 4, 48).reshape(8, 6)
+    x[0, :4] = torch.tensor([1e-9, -0.0, 0.0, torch.nan])
+    return x.requires_grad_()
+
+
+def trained(case, policy, observer, order):
+    """The result, and gradients that two backward passes add; or gradients of second order."""
     torch.manual_seed(0)
-    model, x = Calls(MODELS[case]), torch.linspace(-2, 3, 48).reshape(8, 6).sin().requires_grad_()
+    model, x = Calls(MODELS[case] if case in MODELS else lambda _, x: CASES[case](x)), operand(case)
     with sf.torch.simulate(model, policy, observer=observer):
-        for _ in range(2 if order == 1 else 1):
+        for _ in range(3 - order):
             y = model(x)
-            loss = y.square().sum()
-            for _ in range(order - 1):
+            loss = y.square().sum() if case in MODELS else y.sum()
+            if order == 2:
                 gradients = torch.autograd.grad(loss, [x, *model.parameters()], create_graph=True, allow_unused=True)
                 loss = sum(g.square().sum() for g in gradients if g is not None)
             loss.backward()
     return [y.detach(), *(p.grad for p in (x, *model.parameters()))]
 
 
-@pytest.mark.parametrize("number, case", list(enumerate(MODELS)))
-def test_models_have_the_bits_and_counts_of_single_operations(number, case, calls):
-    for policy, order in zip(("formats apart", "upwards"), ((1, 2), (2, 1))[number % 2], strict=True):
-        calls.clear()
-        assert_alike(*three_ways(lambda o, p=policy, n=order: trained(case, POLICIES[p], o, order=n)))
-        assert calls
+@pytest.mark.parametrize("number, case", list(enumerate(CASES | MODELS)))
+def test_bits_and_counts_are_those_of_single_operations(number, case, calls):
+    others, orders = ("upwards", "fused"), (1, 1)
+    if case in MODELS:
+        others, orders = ("upwards", "upwards"), ((1, 2), (2, 1))[number % 2]
+    for policy, order in zip(("formats apart", others[number % 2]), orders, strict=True):
+        counts = [len(calls)]
+
+        def run(observer, policy=policy, order=order, counts=counts):
+            results = trained(case, POLICIES[policy], observer, order)
+            counts.append(len(calls))
+            return results
+
+        assert_alike(*three_ways(run))
+        is_left = case in LEFT_TO_OPERATIONS or (policy == "fused" and case in LOSSES and case not in WITH_POWERS)
+        first, second, third = np.diff(counts)
+        assert bool(first) != is_left and third == 0 and (case in MODELS or second == first)
 
 
 def test_third_derivatives_add_their_shares_in_the_order_of_single_operations():
@@ -232,6 +239,7 @@ def test_third_derivatives_add_their_shares_in_the_order_of_single_operations():
 
 @pytest.mark.parametrize("case, operations", [
     ("numbers that a format lacks", {("aten.relu.default", "rule")}),
+    ("in place", {("aten.relu_.default", "rule")}),
     ("a mean", {("aten._log_softmax.default", "decomposition"), ("aten.nll_loss_forward.default", "decomposition")}),
 ])  # fmt: skip
 def test_the_table_has_the_operations_either_way(case, operations):
@@ -242,15 +250,20 @@ def test_the_table_has_the_operations_either_way(case, operations):
         assert {(str(func), how) for func, how, _ in run.met} >= operations
 
 
-def test_results_and_classes_that_were_written_to_are_refused_in_the_backward_pass():
+@pytest.mark.parametrize("mode", [nullcontext, SingleOperations])
+def test_what_was_written_to_is_refused_in_the_backward_pass_and_a_leaf_in_place(mode):
     x, classes = torch.ones(8, 6, requires_grad=True), CLASSES % 6
-    with sf.torch.simulate(nn.Identity(), "bf16-standard"):
-        y, loss = torch.relu(x), entropy(x, classes)
-        y.mul_(2)
-        classes += 0
-        for each in (y.sum(), loss):
+    with mode(), sf.torch.simulate(nn.Identity(), "bf16-standard"):
+        y, z, loss, read = torch.relu(x), torch.relu_(x * 1), entropy(x, classes), torch.sigmoid(x)
+        torch.relu_(read)
+        for each in (y, z, classes):
+            each += 1
+        for each in (y, z, loss, read):
             with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-                each.backward()
+                each.sum().backward()
+        with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+            torch.relu_(x)
+    assert x.eq(1).all()
 
 
 def test_classes_that_do_not_fit_are_refused_in_the_same_words():

@@ -1,5 +1,7 @@
 """Functions, layers and losses of both front ends have the same results and gradients, bit for bit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -201,27 +203,6 @@ def test_pooling_and_convolution_have_the_same_bits_under_both_front_ends_and_al
     assert_layers_alike(policies, lambda nn: getattr(nn, f"{kind}{axes}d")(4, 6, 3, **options), x)
 
 
-@pytest.mark.parametrize("kind", ["MaxPool", "AvgPool"])
-def test_windows_that_give_a_pixel_nothing_are_zeros_in_its_sum_as_in_our_own_layers(kind):
-    x = torch.randn(2, 1, 6, 5, generator=torch.Generator().manual_seed(1))
-    for reduce in (sf.FP16, sf.pairwise(sf.BF16)):
-        policy = sf.Policy(compute=sf.FP32, reduce=reduce)
-        for window, step, border in ((3, 2, 1), (2, 1, 0), (4, 1, 2)):
-            own, image = getattr(sf.nn, kind + "2d")(window, step, border), sf.Tensor(x.numpy(), requires_grad=True)
-            with sf.simulate(policy):
-                y = own(image)
-                (y * y).sum().backward()
-            for axes, shape, options in (
-                (2, x.shape, (window, step, border)),
-                (3, (*x.shape, 1), ((window, window, 1), (step, step, 1), (border, border, 0))),
-            ):
-                theirs, pixels = getattr(torch.nn, f"{kind}{axes}d")(*options), x.reshape(shape).requires_grad_()
-                with sf.torch.simulate(theirs, policy):
-                    y = theirs(pixels)
-                    (y * y).sum().backward()
-                np.testing.assert_array_equal(pixels.grad.reshape(x.shape), image.grad)
-
-
 @pytest.mark.parametrize("scale", [None, sf.per_tensor()])
 def test_numbers_of_a_volume_are_rounded_once_and_scaled_as_a_whole(scale):
     cast = sf.cast(sf.E4M3, sf.stochastic(9), scale=scale)
@@ -321,3 +302,69 @@ def test_ctc_has_the_same_bits_under_both_front_ends():
 
         names = "roles", *OF_LOSSES[1 + 3 * number : 4 + 3 * number]
         assert_functions_alike({name: POLICIES[name] for name in names if name != "apex-o2"}, loss, loss, STEPS)
+
+
+FUSED = sf.policies["bf16-standard"].override(
+    operation=("softmax", "log_softmax", "logsumexp", "layer_norm"), fused=True
+)
+FUSED_X = sf.round(RNG.normal(size=(5, 9)).astype(np.float32), sf.BF16)
+FUSED_G = sf.round(RNG.normal(size=(5, 9)).astype(np.float32), sf.BF16)
+
+
+def softmax_slope(y, g):
+    """y * g - y * sum(y * g), every operation in FP32."""
+    product = sf.multiply(y, g, sf.FP32)
+    total = sf.sum(product, accumulate=sf.FP32, axis=1)[:, None]
+    return sf.subtract(product, sf.multiply(y, total, sf.FP32), sf.FP32)
+
+
+def through(function, x=FUSED_X, g=FUSED_G, policy=FUSED):
+    """The result and the gradient, by PyTorch."""
+    leaf = torch.from_numpy(x.copy()).requires_grad_()
+    with sf.torch.simulate(torch.nn.Identity(), policy):
+        y = function(leaf * 1.0)
+        y.backward(torch.from_numpy(g.copy())[tuple(map(slice, y.shape))])
+    return y.detach().numpy(), leaf.grad.numpy()
+
+
+def test_the_result_of_a_fused_composite_has_the_bits_of_our_own():
+    for theirs, ours in (
+        (lambda x: x.softmax(1), lambda x: x.softmax(1)),
+        (lambda x: x.log_softmax(1), lambda x: x.log_softmax(1)),
+        (lambda x: x.logsumexp(1), lambda x: x.logsumexp(1)),
+        (lambda x: F.layer_norm(x, (9,)), lambda x: sf.nn.LayerNorm(9, elementwise_affine=False)(x)),
+    ):
+        fused, apart = (
+            through(lambda x, of=theirs: torch.atleast_2d(of(x)), policy=p)[0] for p in (FUSED, "bf16-standard")
+        )
+        with sf.simulate(FUSED):
+            own = ours(sf.Tensor(FUSED_X)).data
+        np.testing.assert_array_equal(fused.reshape(own.shape), own)
+        assert not np.array_equal(fused, apart)
+
+
+def test_the_gradient_of_a_fused_softmax_is_computed_in_fp32_and_rounded_once():
+    y, gradient = through(lambda x: x.softmax(1))
+    np.testing.assert_array_equal(gradient, sf.round(softmax_slope(y, FUSED_G), sf.BF16))
+    assert not np.array_equal(gradient, through(lambda x: x.softmax(1), policy="bf16-standard")[1])
+
+
+def test_gradients_of_a_fused_layer_norm_are_rounded_to_the_roles_of_what_they_belong_to():
+    policy = replace(sf.policies["bf16-standard"], fused=True, activation_gradients=sf.E5M2, weight_gradients=sf.FP16)
+    torch.manual_seed(0)
+    model, x = torch.nn.LayerNorm(9), torch.from_numpy(FUSED_X.copy()).requires_grad_()
+    with sf.torch.simulate(model, policy):
+        model(x).backward(torch.from_numpy(FUSED_G.copy()))
+    for gradient, format in ((x.grad, "e5m2"), (model.weight.grad, "fp16"), (model.bias.grad, "fp16")):
+        np.testing.assert_array_equal(gradient, sf.round(gradient.numpy(), format))
+    y = F.layer_norm(torch.from_numpy(FUSED_X).double(), (9,)).numpy()
+    np.testing.assert_allclose(model.weight.grad, (y * FUSED_G).sum(0), rtol=2**-11, atol=2**-18)
+
+
+def test_sums_that_are_exact_and_means_of_bags_are_not_fused():
+    policy = replace(sf.policies["bf16-standard"], fused=True)
+    bag = torch.nn.EmbeddingBag(4, 3, mode="mean")
+    with sf.torch.simulate(bag, policy), pytest.raises(ValueError, match="_embedding_bag.*fused=False"):
+        bag(torch.tensor([[0, 1]]))
+    with pytest.raises(ValueError, match="fused softmax"):
+        through(lambda x: x.softmax(1), policy=replace(policy, reduce=sf.exact))

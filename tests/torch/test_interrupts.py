@@ -6,14 +6,13 @@ import sys
 from contextlib import contextmanager
 
 import pytest
+import torch
+from torch import nn
 
 import simfloat as sf
+from tests.torch.compared import bits_of, perceptron, step
 
-torch = pytest.importorskip("torch")
-F, nn = torch.nn.functional, torch.nn
-
-torch.manual_seed(0)
-X, LABELS = torch.randn(8, 4), torch.arange(8) % 3
+X = torch.linspace(-1, 2, 32).reshape(8, 4).sin()
 STOCHASTIC = sf.Policy(compute=sf.BF16, rounding=sf.stochastic(), weights=sf.BF16, update="stochastic")
 ERRORS = [KeyboardInterrupt, ValueError]
 
@@ -28,16 +27,11 @@ class Failing(nn.Module):
 
 
 def model_of():
-    torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(4, 8), nn.Sequential(Failing()), nn.Linear(8, 3))
+    return perceptron(nn.Sequential(Failing()), sizes=(4, 8, 3), seed=1)
 
 
-def step(model, optimizer):
-    loss = F.cross_entropy(model(X), LABELS)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss.item()
+def numbers_of(model):
+    return [p.tolist() for p in bits_of(model)]
 
 
 @contextmanager
@@ -97,7 +91,7 @@ def test_a_module_that_raised_an_error_is_not_running(error):
         model = model_of()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         with sf.torch.simulate(model, STOCHASTIC, seed=3) as run:
-            losses = [step(model, optimizer)]
+            step(model, optimizer, X)
             if fails:
                 state, model[1][0].error = run.state, error
                 with pytest.raises(error):
@@ -106,8 +100,8 @@ def test_a_module_that_raised_an_error_is_not_running(error):
                 model[1][0].error = None
                 with run.aside():  # which is refused while a module runs
                     model(X)
-            losses.append(step(model, optimizer))
-        results.append((losses, [p.tolist() for p in model.parameters()], run.state))
+            step(model, optimizer, X)
+        results.append((numbers_of(model), run.state))
     assert results[0] == results[1]
 
 
@@ -142,7 +136,8 @@ def test_a_block_is_begun_and_ended_as_a_whole():
         model.load_state_dict(start)
         run.load_state(state)
         with run:
-            return step(model, optimizer), run.state
+            step(model, optimizer, X)
+        return numbers_of(model), run.state
 
     def metrics():
         with run, run.paused():

@@ -1,7 +1,5 @@
 """A module that is moved within a model has its new path from the next call or step."""
 
-from contextlib import nullcontext
-
 import pytest
 import torch
 
@@ -58,7 +56,6 @@ def trained(model, optimizer, between=lambda: None):
 
 @pytest.mark.parametrize(("move", "path", "times"), MOVES)
 def test_a_module_that_moves_within_a_block_has_its_new_path_from_then_on(move, path, times):
-    """It and its parameters are counted and updated there, and overrides by their paths hold for them."""
     model, recorder = Blocks(), sf.Recorder()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     with sf.torch.simulate(model, "fp32", observer=recorder) as run:
@@ -74,37 +71,36 @@ def test_a_module_that_moves_within_a_block_has_its_new_path_from_then_on(move, 
     assert recorder.counts(f"{path}.weight.exp_avg")["total"] == size and recorder.counts(path, "forward")["total"] > 0
 
 
+def moved(move, is_inside, is_before_a_step):
+    """Paths, parameters and the state after a training, in which a move happens in a block or between two."""
+    model = Blocks()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    run = sf.torch.simulate(model, "bf16-stochastic", seed=3)
+
+    def between():
+        if not is_inside:
+            run.__exit__(None, None, None)
+        move(model)
+        if not is_inside:
+            run.__enter__()
+
+    run.__enter__()
+    trained(model, optimizer)
+    if is_before_a_step:
+        trained(model, optimizer, between)
+    else:
+        between()
+    trained(model, optimizer)
+    run.__exit__(None, None, None)
+    return {path: p.view(torch.int32).tolist() for path, p in model.named_parameters()}, run.state
+
+
 @pytest.mark.parametrize("is_before_a_step", [False, True])
 def test_a_move_in_a_block_has_the_bits_and_the_draws_of_one_between_two_blocks(is_before_a_step):
     for move, *_ in MOVES:
-        results = []
-        for is_inside in (True, False):
-            model = Blocks()
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-            run = sf.torch.simulate(model, "bf16-stochastic", seed=3)
-
-            def moved(model=model, run=run, is_inside=is_inside, move=move):
-                if not is_inside:
-                    run.__exit__(None, None, None)
-                move(model)
-                if not is_inside:
-                    run.__enter__()
-
-            with run if is_inside else nullcontext(run.__enter__()):
-                trained(model, optimizer)
-                if is_before_a_step:
-                    trained(model, optimizer, between=moved)
-                else:
-                    moved()
-                trained(model, optimizer)
-                if not is_inside:
-                    run.__exit__(None, None, None)
-            results.append((list(model.named_parameters()), run.state))
-        (inside, state), (between, other) = results
-        assert state == other
-        for (path, x), (same, y) in zip(inside, between, strict=True):
-            assert path == same and torch.equal(x.view(torch.int32), y.view(torch.int32))
-        assert {path for path, _ in inside} <= {stream["path"] for stream in state["streams"]}
+        inside, state = moved(move, True, is_before_a_step)
+        assert (inside, state) == moved(move, False, is_before_a_step)
+        assert inside.keys() <= {stream["path"] for stream in state["streams"]}
 
 
 def test_a_submodule_that_runs_by_itself_keeps_its_path_in_the_model():

@@ -1,13 +1,15 @@
-"""PyTorch's optimizers under a policy."""
+"""PyTorch's optimizers under a policy; some run as one program per parameter, with the same bits."""
 
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
-from torch import optim
+from torch import nn, optim
 
 import simfloat as sf
+from simfloat.torch import quick_updates
+from tests.torch.compared import perceptron, three_ways
 
 KINDS = {
     "sgd": (optim.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
@@ -35,8 +37,7 @@ def block(model, policy, *arguments):
 
 
 def trained(kind, policy, dtype=torch.float32, steps=3, **options):
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2)).to(dtype)
+    model = perceptron(nn.Tanh(), sizes=(4, 3, 2)).to(dtype)
     optimizer = kind(model.parameters(), lr=0.1, **options)
     schedule = optim.lr_scheduler.StepLR(optimizer, 2)
     x, y = torch.randn(5, 4, dtype=dtype), torch.randn(5, 2, dtype=dtype)
@@ -71,24 +72,6 @@ def test_weights_under_fp64_are_plain_torchs_lists_have_the_bits_of_single_tenso
                 assert float(kept) == (7 if name == "radam" else 3)
             elif key not in ("mu_product", "mu", "eta") and kept is not None:
                 assert np.array_equal(sf.round(kept.numpy(), policy.optimizer_state), kept.numpy()), key
-
-
-def test_a_scaler_unscales_the_gradients_of_a_fused_optimizer():
-    weights = []
-    for fused in (False, True):
-        torch.manual_seed(0)
-        model = torch.nn.Linear(3, 2)
-        optimizer = optim.AdamW(model.parameters(), lr=0.1, fused=fused)
-        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
-        with sf.torch.simulate(model, "bf16-standard"):
-            for _ in range(2):
-                scaler.scale(model(torch.ones(2, 3)).square().mean()).backward()
-                scaler.step(optimizer)
-                scaler.update()
-                optimizer.zero_grad()
-        weights.append(model.weight.detach())
-        assert scaler.get_scale() == 16.0 and getattr(optimizer, "_step_supports_amp_scaling", False) == fused
-    assert torch.equal(*weights)
 
 
 @pytest.mark.parametrize("search", [None, "strong_wolfe"])
@@ -189,57 +172,12 @@ def test_a_moment_is_unchanged_only_where_an_addend_was_lost():
     assert optimizer.state[model.weight]["momentum_buffer"].tolist() == [[1.0, 1.0, 2.0**10, 1.5]]
 
 
-SAME_FORMULAS = [
-    ("SGD", {"momentum": 0.9, "nesterov": True}), ("RMSprop", {"momentum": 0.5}), ("NAdam", {}),
-    ("SGD", {"momentum": 0.9, "dampening": 0.5, "weight_decay": 0.01}), ("RMSprop", {"centered": True}), ("RAdam", {}),
-    ("Adam", {"amsgrad": True}), ("Adamax", {}), ("Adadelta", {}), ("Adagrad", {}),
-]  # fmt: skip
-CAST_MOMENTS = [
-    sf.cast(sf.BF16, sf.stochastic()),
-    sf.scaled(sf.E4M3, sf.block(4, sf.FP32)),
-    sf.cast(sf.E4M3, sf.stochastic(bits=4), scale=sf.block((2, 2), sf.E8M0)),
-    sf.scaled(sf.E4M3, sf.delayed()),
-]
-
-
-@pytest.mark.parametrize("number, case", list(enumerate(SAME_FORMULAS)))
-def test_both_front_ends_cast_moments_alike_and_count_each_element_once_a_step(number, case):
-    (name, options), rng, steps = case, np.random.default_rng(0), 6
-    start = rng.standard_normal((3, 6)).astype(np.float32)
-    gradients = rng.standard_normal((steps, 3, 6)).astype(np.float32)
-    # Adam, Adadelta and Adagrad have other formulas, but as many moments and as many that are unchanged.
-    is_same = name not in ("Adam", "Adadelta", "Adagrad")
-    casts = [sf.E5M2, *((CAST_MOMENTS[number % 4], CAST_MOMENTS[(number + 1) % 4]) if number < 3 else ())]
-    for cast in casts:
-        policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, optimizer_state=cast)
-        model, w, recorders = torch.nn.Module(), sf.Parameter(start.copy()), (sf.Recorder(), sf.Recorder())
-        model.w, w.name = torch.nn.Parameter(torch.from_numpy(start.copy())), "w"
-        theirs, ours = (
-            getattr(package, name)([parameter], lr=0.01, **options)
-            for package, parameter in ((optim, model.w), (sf.optim, w))
-        )
-        with sf.torch.simulate(model, policy, 3, recorders[0]):
-            for g in gradients:
-                model.w.grad = torch.from_numpy(g.copy())
-                theirs.step()
-        with sf.simulate(policy, 3, recorders[1]):
-            for g in gradients:
-                w.grad = g.copy()
-                ours.step()
-        moments = {name: m for name, m in ours.state[0].items() if name not in ("step", "mu_product")}
-        if is_same:
-            assert np.array_equal(model.w.detach().numpy(), w.data)
-            assert all(np.array_equal(theirs.state[model.w][name].numpy(), m) for name, m in moments.items())
-        by_both = [
-            {key.path: r.counts(key.path) for key, _ in r.entries() if key.operation == "moment"} for r in recorders
-        ]
-        assert {each["total"] for each in by_both[0].values()} == {steps * 18} and by_both[0] == by_both[1]
-
-
 @pytest.mark.parametrize("name", ["AdamW", "SGD", "Adagrad"])
 def test_moments_that_operations_on_lists_wrote_are_stored_with_their_scale(name):
-    """On a GPU, operations on lists are PyTorch's default."""
-    policy, results = sf.Policy(compute=sf.BF16, weights=sf.FP32, optimizer_state=CAST_MOMENTS[1]), []
+    policy, results = (
+        sf.Policy(compute=sf.BF16, weights=sf.FP32, optimizer_state=sf.scaled(sf.E4M3, sf.block(4, sf.FP32))),
+        [],
+    )
     for foreach in (False, True):
         model, options = torch.nn.Linear(6, 3), {"momentum": 0.5} if name == "SGD" else {}
         torch.nn.init.ones_(model.weight)
@@ -250,3 +188,120 @@ def test_moments_that_operations_on_lists_wrote_are_stored_with_their_scale(name
                 optimizer.step()
         results.append([model.weight, *optimizer.state[model.weight].values()])
     assert all(map(torch.equal, *results))
+
+
+PROGRAMS = [
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 1, "weight_decay": 1.0, "momentum": 0.5, "dampening": 2.0}),
+    ("SGD", {"lr": 0.1, "weight_decay": 0.01, "momentum": 0.9, "dampening": 0.1, "foreach": True}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01, "fused": True}),
+    ("Adam", {"lr": 0.3, "weight_decay": 0.1, "betas": (0.5, 0.25), "eps": 1e-3}),
+    ("AdamW", {"lr": 0.05, "weight_decay": 0.3, "foreach": True}),
+    ("RMSprop", {"lr": 0.1, "alpha": 0.25, "weight_decay": 0.1, "centered": True, "foreach": True}),
+]
+OTHERS = [
+    ("SGD", {"lr": 0.1, "maximize": True}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "foreach": True}),  # which writes to the gradients
+    ("Adam", {"lr": 0.01, "amsgrad": True}),
+    ("AdamW", {"lr": torch.tensor(0.01)}),
+    ("RMSprop", {"lr": 0.1, "momentum": 0.5}),
+]
+UPDATE_POLICIES = {
+    "moments of their own": sf.Policy(
+        compute=sf.FP16, weights=sf.BF16, optimizer_state=sf.Format(8, 3), update="kahan"
+    ),
+    "wide weights": sf.Policy(compute=sf.BF16, weights=sf.FP32, rounding=sf.toward_positive),
+    "draws": sf.Policy(compute=sf.BF16, optimizer_state=sf.E5M2, rounding=sf.stochastic(8)),
+    "draws in one format": sf.Policy(compute=sf.FP16, rounding=sf.stochastic(8)),
+    "apart": sf.policies["bf16-standard"].override("0.bias", optimizer_state=sf.FP32).override("2.*", update="kahan"),
+}
+
+
+def steps(kind, options, policy, observer=None):
+    """The parameters, and what the optimizer keeps of them, after three steps; one of them lacks a gradient."""
+    model, x = perceptron(nn.Tanh()), torch.randn(5, 3)
+    model[0].weight.data = model[0].weight.data.t().contiguous().t()
+    options = {name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
+    optimizer = getattr(torch.optim, kind)(model.parameters(), **options)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    with sf.torch.simulate(model, policy, observer=observer):
+        for number in range(3):
+            optimizer.zero_grad()
+            (30 * model(x).square().mean()).backward()
+            if number == 1:
+                model[0].bias.grad = None
+            optimizer.step()
+            schedule.step()
+    kept = optimizer.state_dict()["state"]
+    known = {(i, name): x.numpy() for i, own in kept.items() for name, x in own.items() if x is not None}
+    parameters = {i: p.detach().numpy() for i, p in enumerate(model.parameters())}
+    return known | parameters | {"those of which something is kept": np.array(list(kept))}
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """True for each update that was a program."""
+    found, run = [], quick_updates.run_as_program
+
+    def noted(*given):
+        updated = run(*given)
+        found.append(updated is not None)
+        return updated
+
+    monkeypatch.setattr(quick_updates, "run_as_program", noted)
+    return found
+
+
+#: Each case under two policies, and each policy with three cases or more.
+PAIRS = [
+    (number, name)
+    for number in range(len(PROGRAMS))
+    for place, name in enumerate(UPDATE_POLICIES)
+    if (place - 2 * number) % 5 < 2
+]
+
+
+@pytest.mark.parametrize("number, policy", [*PAIRS, (4, "draws"), (0, "apart"), (1, "apart")])
+def test_bits_and_counts_are_those_of_single_operations(number, policy, programs):
+    kind, options = PROGRAMS[number]
+    whole, *others = three_ways(lambda observer: steps(kind, options, UPDATE_POLICIES[policy], observer))
+    assert programs[:11] == [True] * 11 and len(programs) == 22
+    assert any(programs[11:]) == (not policy.startswith("draws"))
+    for other in others:
+        assert whole.keys() == other.keys()
+        for name, x in whole.items():
+            assert np.array_equal(x, other[name], equal_nan=True), name
+
+
+@pytest.mark.parametrize("kind, options", OTHERS)
+def test_updates_outside_of_the_formula_run_as_single_operations(kind, options, programs):
+    found, *others = three_ways(lambda observer: steps(kind, options, "bf16-standard", observer))
+    assert not programs
+    assert all(np.array_equal(x, other[name]) for name, x in found.items() for other in others)
+
+
+def test_gradients_that_a_function_on_lists_changes_have_the_values_of_pytorch():
+    model, alone = nn.Linear(3, 2), nn.Linear(3, 2)
+    alone.load_state_dict(model.state_dict())
+    for each, policy in ((model, "fp32"), (alone, None)):
+        optimizer = torch.optim.SGD(each.parameters(), lr=0.5, momentum=0.5, nesterov=True, foreach=True)
+        each.weight.grad, each.bias.grad = torch.ones(2, 3), torch.ones(2)
+        with nullcontext() if policy is None else sf.torch.simulate(each, policy):
+            optimizer.step()
+    assert all(torch.equal(p.grad, q.grad) for p, q in zip(model.parameters(), alone.parameters(), strict=True))
+    assert model.bias.grad.tolist() == [1.5, 1.5]
+
+
+def test_values_stay_in_their_memory_and_autograd_is_notified_of_the_change():
+    model, x = nn.Linear(3, 2), torch.ones(4, 3, requires_grad=True)
+    optimizer, places = torch.optim.Adam(model.parameters()), []
+    with sf.torch.simulate(model, "bf16-standard"):
+        for _ in range(2):
+            loss = model(x).sum()
+            loss.backward(retain_graph=True)
+            optimizer.step()
+            kept = [x for own in optimizer.state.values() for x in own.values()]
+            places.append([x.data_ptr() for x in (*model.parameters(), *kept)])
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                loss.backward()
+    assert places[0] == places[1]

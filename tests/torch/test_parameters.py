@@ -1,19 +1,20 @@
-"""Parameters are read as rounded to `weights`; stored values change only by a step or a write."""
+"""Parameters are read as rounded to `weights`; stored values change only by a step or a write, in shared memory too."""
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import simfloat as sf
+from tests.torch.compared import bits_of, is_bf16, perceptron
 
 X = torch.linspace(-1, 1, 12).reshape(4, 3)
 BF16 = "bf16-standard"
 
 
 def model_of():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Tanh(), nn.Linear(4, 2))
+    return perceptron(nn.LayerNorm(4), nn.Tanh())
 
 
 def rounded(model, format=sf.BF16):
@@ -23,10 +24,6 @@ def rounded(model, format=sf.BF16):
     return model
 
 
-def bits_of(model):
-    return [p.detach().clone() for p in model.parameters()]
-
-
 def loss_of(model, policy, training=True):
     with sf.torch.simulate(model, policy):
         z = model(X)
@@ -34,10 +31,6 @@ def loss_of(model, policy, training=True):
         if training:
             loss.backward()
     return loss.detach(), [p.grad for p in model.parameters()]
-
-
-def is_bf16(x):
-    return torch.equal(x, x.bfloat16().float())
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "no_grad"])
@@ -142,3 +135,61 @@ def test_the_storage_of_a_tied_parameter_follows_its_first_path():
     assert got[0] != got[1] != loss_of(model, "fp32")[0]
     with pytest.raises(ValueError, match=r"'1.weight' sets weights, .* tied and stored once, as '0.weight'"):
         loss_of(model, sf.policies["fp32"].override("1.weight", weights=sf.BF16))
+
+
+POLICY = sf.policies["bf16-standard"].override("2.bias", weights=sf.FP32)
+
+
+def flatten(model):
+    vector_to_parameters(parameters_to_vector(model.parameters()), model.parameters())
+
+
+def flatten_gradients(model):
+    sizes = [p.numel() for p in model.parameters()]
+    for p, part in zip(model.parameters(), torch.zeros(sum(sizes)).split(sizes), strict=True):
+        p.grad = part.view_as(p)
+
+
+def trained(prepare=None, start=None, after=None):
+    """All parameters and gradients after two steps, and the operations; parts are changed at three times."""
+    model = perceptron(nn.Tanh())
+    if prepare:
+        prepare(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    with sf.torch.simulate(model, POLICY) as run:
+        for _ in range(2):
+            optimizer.zero_grad()
+            if start:
+                start(model)
+            model(torch.linspace(-1, 1, 12).reshape(4, 3)).square().mean().backward()
+            optimizer.step()
+            if after:
+                after(model)
+    return [x.detach().clone() for p in model.parameters() for x in (p, p.grad)], run.met
+
+
+def test_parts_of_a_flat_tensor_are_trained_as_parameters_and_gradients_with_memory_of_their_own():
+    expected, operations = trained()
+    found, same = trained(prepare=flatten)
+    assert all(map(torch.equal, found, expected)) and same == operations
+    for options in ({"after": flatten}, {"start": flatten_gradients}):
+        assert all(map(torch.equal, trained(**options)[0], expected))
+
+
+def test_values_written_to_the_flat_vector_are_used_as_rounded():
+    model, flat = nn.Linear(2, 1), torch.zeros(3)
+    vector_to_parameters(flat, model.parameters())
+    with sf.torch.simulate(model, "bf16-standard"), torch.no_grad():
+        flat.fill_(0.1)
+        assert model(torch.tensor([1.0, 0.0])).item() == 0.2001953125
+
+
+def test_gradients_have_memory_of_their_own_and_come_to_it_by_no_operation_that_is_met():
+    pair = nn.ParameterList([nn.Parameter(torch.full((2, 3), float(i))) for i in range(2)])
+    with sf.torch.simulate(pair, "fp32") as run:
+        total = pair[0] + pair[1]
+        total.retain_grad()
+        total.square().sum().backward()
+        pair[0].grad.zero_()
+    assert pair[1].grad.eq(2.0).all() and total.grad.eq(2.0).all()
+    assert not {"aten.new_empty_strided.default", "aten.copy_.default"} & {str(func) for func, _, _ in run.met}

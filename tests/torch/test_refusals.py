@@ -33,6 +33,7 @@ REFUSED = [
     (lambda: torch.eye(2).to_sparse_csr().clone(), "sparse tensors have no rules; make the layer dense"),
     (lambda: nn.Embedding(4, 3, sparse=True)(torch.tensor([0])).sum().backward(), "dense"),
     (lambda: nn.EmbeddingBag(4, 3, mode="sum", sparse=True)(torch.tensor([[0, 1]])).sum().backward(), "whole table"),
+    (lambda: nn.EmbeddingBag(4, 3, mode="sum", scale_grad_by_freq=True)(torch.tensor([[0]])), "for scale_grad_by_freq"),
     (lambda: nn.Embedding(4, 3, max_norm=1.0)(torch.tensor([0])), "leave max_norm out of nn.Embedding"),
     (lambda: torch.polar(r(3), r(3)), "aten.polar.* complex numbers have no rules"),
     (lambda: torch.linalg.eig(torch.eye(2)), "linalg_eig.* complex numbers have no rules"),

@@ -155,18 +155,6 @@ class Encoding(Recurrent):
         return self.head(self.layer(x)[:, -1])
 
 
-class Sequenced(Recurrent):
-    """A small LeNet on sequences."""
-
-    def build(self, nn):
-        self.layers = nn.Sequential(
-            nn.Conv1d(3, 4, 3, padding=1), nn.Tanh(), nn.AvgPool1d(2), nn.Flatten(), nn.Linear(4 * 3, 4)
-        )
-
-    def forward(self, x):
-        return self.layers(x)
-
-
 class Residual(Convolutional):
     """A block of a ResNet with group normalization."""
 
@@ -216,7 +204,7 @@ class Llama(Recurrent):
 
 #: The policies of each model: three of the eight, so that every policy has models of every kind.
 MODELS = {
-    Convolutional: (0, 2, 3), Sequenced: (1, 6, 7), Residual: (2, 4, 5), Llama: (0, 4, 7), Averaged: (1, 3, 7),
+    Convolutional: (0, 2, 3), Residual: (2, 4, 5), Llama: (0, 4, 7), Averaged: (1, 3, 7),
     Transformer: (1, 2, 4, 6), Normalized: (1, 4, 5), Forked: (1, 2, 6), Recurrent: (0, 4, 7), Deep: (1, 2, 5),
     Projected: (2, 3, 6), Gated: (1, 3, 5), Plain: (3, 4, 6), Rectified: (0, 2, 7), Attending: (1, 3, 5),
     Encoding: (0, 5, 6, 7),

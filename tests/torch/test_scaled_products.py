@@ -1,6 +1,7 @@
 """Products of float8 and float4 numbers with block scales, as in programs for a GPU."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ import torch.nn.functional as F
 import simfloat as sf
 import simfloat.torch
 from tests.bits import assert_bits
+from tests.torch import compared
 
 AS_WRITTEN = sf.policies["as-written"]
+simulated = partial(compared.simulated, policy=AS_WRITTEN)
 KIND, LAYOUT = F.ScalingType, F.SwizzleType
 TWO_LEVELS = [KIND.BlockWise1x16, KIND.TensorWise], [LAYOUT.SWIZZLE_32_4_4, LAYOUT.NO_SWIZZLE]
 
@@ -27,11 +30,6 @@ def operand(rows, depth=DEPTH, block=16, seed=0):
     )
     x[0, 0] = 2.625
     return sf.round(x, sf.BF16)
-
-
-def simulated(function, policy=AS_WRITTEN):
-    with sf.torch.simulate(torch.nn.Identity(), policy):
-        return function()
 
 
 def tensors(x, elements, scale, block, rule=None):
@@ -59,14 +57,16 @@ def test_float4_numbers_with_two_levels_of_scales_have_the_bits_of_nvfp4s_cast(u
         accumulate = sf.tensor_core(unit, scales=(16, sf.E4M3))
         policy = AS_WRITTEN.override(operation="scaled_mm", accumulate=accumulate)
     both = [a_scales, a_whole], kinds, [b_scales, b_whole], kinds, layouts, layouts
-    found = simulated(lambda: F.scaled_mm(a, b.t(), *both, output_dtype=torch.float32), policy)
+    found = simulated(lambda: F.scaled_mm(a, b.t(), *both, output_dtype=torch.float32), policy=policy)
     cast = sf.scaled(sf.E2M1, sf.block(16, sf.E4M3))
     wanted = sf.matmul(x, w.T, inputs=cast, accumulate=accumulate, output=sf.FP32)
     assert_bits(found.numpy(), wanted)
-    one_level = simulated(lambda: torch._scaled_mm(a, b.t(), a_scales, b_scales, out_dtype=torch.float32), policy)
+    one_level = simulated(
+        lambda: torch._scaled_mm(a, b.t(), a_scales, b_scales, out_dtype=torch.float32), policy=policy
+    )
     assert_bits(one_level.numpy(), np.float32(2**20) * wanted)
     bias = torch.linspace(-1, 1, COLUMNS).bfloat16()
-    biased = simulated(lambda: F.scaled_mm(a, b.t(), *both, bias=bias), policy)
+    biased = simulated(lambda: F.scaled_mm(a, b.t(), *both, bias=bias), policy=policy)
     assert_bits(biased.double().numpy(), sf.round(sf.add(wanted, bias.double().numpy(), sf.FP32), sf.BF16))
 
 
@@ -95,10 +95,12 @@ def test_numbers_with_powers_of_two_as_scales_have_the_bits_of_mxs_cast(elements
     (a, a_scales, _), (b, b_scales, _) = (tensors(each, elements, sf.E8M0, 32, "rceil") for each in (x, w))
     accumulate = sf.tensor_core(unit, scales=(32, sf.E8M0)) if unit else sf.FP32
     policy, kinds = replace(AS_WRITTEN, accumulate=accumulate), (KIND.BlockWise1x32, LAYOUT.SWIZZLE_32_4_4)
-    found = simulated(lambda: F.scaled_mm(a, b.t(), a_scales, kinds[0], b_scales, kinds[0], kinds[1], kinds[1]), policy)
+    found = simulated(
+        lambda: F.scaled_mm(a, b.t(), a_scales, kinds[0], b_scales, kinds[0], kinds[1], kinds[1]), policy=policy
+    )
     cast = sf.scaled(elements, sf.block(32, sf.E8M0))
     assert_bits(found.float().numpy(), sf.matmul(x, w.T, inputs=cast, accumulate=accumulate, output=sf.BF16))
-    again = simulated(lambda: torch._scaled_mm(a, b.t(), a_scales, b_scales, out_dtype=torch.bfloat16), policy)
+    again = simulated(lambda: torch._scaled_mm(a, b.t(), a_scales, b_scales, out_dtype=torch.bfloat16), policy=policy)
     assert torch.equal(again, found)
 
 
@@ -134,4 +136,4 @@ def test_scales_that_pytorch_does_not_take_have_no_rule_or_join_those_of_a_polic
             simulated(lambda given=given: torch._scaled_mm_v2(*given, None, torch.bfloat16))
     policy = AS_WRITTEN.override(operation="scaled_mm", compute=sf.scaled(sf.E2M1, sf.block(16, sf.E4M3)))
     with pytest.raises(ValueError, match="scaled_mm: The operands have scales already"):
-        simulated(lambda: torch._scaled_mm(a, a.t(), scales, scales, out_dtype=torch.bfloat16), policy)
+        simulated(lambda: torch._scaled_mm(a, a.t(), scales, scales, out_dtype=torch.bfloat16), policy=policy)

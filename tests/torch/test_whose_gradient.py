@@ -145,26 +145,6 @@ def test_each_operation_in_the_backward_pass_of_a_programs_own_function_has_a_pl
     assert {row[1] for row in backward} == {"abs", "multiply"}
 
 
-class Straight(torch.autograd.Function):
-    """A function without operations of its own."""
-
-    @staticmethod
-    def forward(ctx, h):
-        return h.view_as(h)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * 3
-
-
-def test_what_makes_no_node_after_a_programs_own_function_is_not_taken_for_it():
-    layer, recorder = torch.nn.Module(), sf.Recorder()
-    layer.forward = Straight.apply
-    with sf.torch.simulate(torch.nn.Sequential(layer), "fp32", observer=recorder):
-        layer(H.clone().requires_grad_()).backward(LOSS.reshape(H.shape))
-    assert recorder.counts("0", "backward")["total"] == H.numel()
-
-
 class Ours(sf.nn.Module):
     def __init__(self, function):
         super().__init__()
@@ -265,26 +245,27 @@ def test_what_is_summed_for_a_norms_weight_is_rounded_as_its_gradient():
         torch.testing.assert_close(found, layer.weight.grad, rtol=1e-5, atol=1e-6)
 
 
-def test_a_rule_may_leave_empty_what_pytorch_keeps_for_its_own_backward_pass():
-    loss = OPERATIONS["bce"]  # the target's gradient has two log_sigmoids, whose buffers are PyTorch's
-    to_h, to_p = gradients(loss, sf.BF16, sf.FP32)
-    h, p = H.clone().requires_grad_(), P.clone().requires_grad_()
-    (loss(h, p) * LOSS.reshape(H.shape)).sum().backward()
-    torch.testing.assert_close(to_h, h.grad, rtol=0.05, atol=0.05)
-    torch.testing.assert_close(to_p, p.grad, rtol=0.05, atol=0.05)
+#: Where a weight's gradient is wider than what passes its layer: by an override of additions, and by mixed precision.
+WIDER = {
+    **{
+        mode.mode: sf.Policy(compute=sf.FP32, rounding=mode).override(operation="add", activations=sf.FP16)
+        for mode in (sf.nearest_even, sf.stochastic(bits=6))
+    },
+    **{name: sf.policies[name] for name in ("amp-bf16", "amp-fp16")},
+}
 
 
-@pytest.mark.parametrize("rounding", [sf.nearest_even, sf.stochastic(bits=6)], ids=["nearest", "stochastic"])
-def test_a_weights_gradient_is_made_and_added_to_in_the_role_of_what_reads_it_whatever_additions_are_rounded_to(
-    rounding,
-):
-    policy = sf.Policy(compute=sf.FP32, rounding=rounding).override(operation="add", activations=sf.FP16)
-    theirs, own, x = torch.nn.Linear(4, 3), sf.nn.Linear(4, 3), torch.linspace(-1, 2, 20).reshape(5, 4)
+@pytest.mark.parametrize("name", WIDER)
+def test_gradients_of_several_passes_are_added_as_wide_as_parameters_and_data_are_as_by_our_own(name):
+    theirs, own, data = torch.nn.Linear(4, 3), sf.nn.Linear(4, 3), torch.linspace(-1, 2, 20).reshape(5, 4)
     own.load_state_dict({key: value.numpy().copy() for key, value in theirs.state_dict().items()})
-    with sf.torch.simulate(theirs, policy), sf.simulate(policy):
-        for _ in range(2):
-            (theirs(x) ** 2).sum().backward()
-            (own(x.numpy()) ** 2).sum().backward()
-    np.testing.assert_array_equal(theirs.weight.grad, own.weight.grad)
-    np.testing.assert_array_equal(theirs.bias.grad, own.bias.grad)
-    assert not np.array_equal(own.weight.grad, sf.round(own.weight.grad, sf.FP16))
+    x, own_x = data.clone().requires_grad_(), sf.Tensor(data.numpy(), requires_grad=True)
+    with sf.torch.simulate(theirs, WIDER[name]), sf.simulate(WIDER[name]):
+        for factor in (1.0, 0.7, 1.3):
+            (theirs(x * factor) ** 2).sum().backward()
+            (own(own_x * factor) ** 2).sum().backward()
+    pairs = [(theirs.weight, own.weight), (theirs.bias, own.bias)]
+    for leaf, ours in [*pairs, (x, own_x)] if name.startswith("amp") else pairs:
+        np.testing.assert_array_equal(leaf.grad, ours.grad)
+    narrow = sf.BF16 if name == "amp-bf16" else sf.FP16
+    assert not np.array_equal(own.weight.grad, sf.round(own.weight.grad, narrow))

@@ -1,8 +1,8 @@
-"""Compare NVFP4's whole recipe as a program, run as written, with the preset.
+"""Compare FP8 recipes that are written as programs, run as written, with the presets of the same names.
 
-With the signs and the random bits of the preset, a program has the same elements, scales, rotated operands and sums,
-bit for bit. PyTorch multiplies sums by the product of the reciprocals of both scales, rounded to FP32; the preset
-divides once. The last bit of FP32 may therefore differ, which changes one BF16 result in a hundred thousand.
+A preset divides a sum by both scales and rounds once. A program rounds an operand times its scale to FP32 before it
+rounds it to float8, multiplies the sum by the FP32 reciprocals of the scales, and rounds to FP32 and then to BF16.
+Codes therefore agree unless the first rounding created a tie. Results agree if the scales are powers of two.
 """
 
 import math
@@ -21,7 +21,68 @@ from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.simulation.streams import seed_of
 from tests.bits import assert_bits
 from tests.torch import nvfp4_recipe
-from tests.torch.nvfp4_recipe import LEVELS, Nvfp4Linear, model, product, quantized
+from tests.torch.fp8_recipes import E4M3, E5M2, Float8Linear, current_scale, to_float8
+from tests.torch.nvfp4_recipe import LEVELS, model, product, quantized
+
+LIMITS = {E4M3: (sf.E4M3, 448.0), E5M2: (sf.E5M2, 57344.0)}
+
+
+def operands(powers):
+    """The input, a weight, and a gradient; with scales that are powers of two, or any scales."""
+    random = torch.Generator().manual_seed(1)
+    shapes, most = [(16, 32), (48, 32), (16, 48)], [448.0, 448.0, 57344.0]
+    made = [torch.randn(shape, generator=random) for shape in shapes]
+    for x, largest in zip(made, most, strict=True):
+        if powers:
+            x[0, 0] = largest / 64  # the largest magnitude, for a scale of 64
+    x, w, g = made
+    return x.bfloat16(), w, g.bfloat16()
+
+
+def as_program(layer, x, w, g, steps=1):
+    with torch.no_grad():
+        layer.weight.copy_(w)
+    with sf.torch.simulate(layer, "as-written") as run:
+        for step in range(steps):
+            given, layer.weight.grad = (x * 2.0**-step).requires_grad_(), None
+            y = layer(given)
+            y.backward(g)
+    assert not [row for row in run.table().rows if row[1] == "refused"]
+    return y.float(), given.grad.float(), layer.weight.grad
+
+
+def by_preset(policy, x, w, g, steps=1, **roles):
+    layer = nn.Linear(w.shape[1], w.shape[0], bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(w)
+    with sf.torch.simulate(layer, replace(sf.policies[policy], weight_gradients=sf.BF16, **roles)):
+        for step in range(steps):
+            given, layer.weight.grad = (x.float() * 2.0**-step).requires_grad_(), None
+            y = layer(given)
+            y.backward(g.float())
+    return y.detach(), given.grad, layer.weight.grad
+
+
+@pytest.mark.parametrize("policy, is_delayed, steps", [("fp8-hybrid", False, 1), ("fp8-delayed", True, 3)])
+def test_a_program_and_its_preset_have_the_same_bits_where_scales_are_powers_of_two(policy, is_delayed, steps):
+    x, w, g = operands(powers=True)
+    found = as_program(Float8Linear(32, 48, is_delayed), x, w, g, steps)
+    for ours, theirs in zip(by_preset(policy, x, w, g, steps), found, strict=True):
+        assert_bits(ours.numpy(), theirs.detach().numpy())
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=str)
+def test_with_any_scale_the_codes_are_those_of_a_cast_with_one_scale(dtype):
+    format, _ = LIMITS[dtype]
+    for x in operands(powers=False):
+        with sf.torch.simulate(nn.Identity(), "as-written"):
+            scale = current_scale(x, dtype)
+            codes = to_float8(x, scale, dtype)
+        numbers = x.float().numpy()
+        ours = sf.round(numbers.astype(np.float64) * float(scale), format, sf.nearest_even.saturating())
+        assert float(scale) == np.float32(format.max) / np.abs(numbers).max()
+        assert np.array_equal(codes.float().numpy(), ours)
+
 
 SEED = 7
 UNIT = sf.tensor_core("blackwell", scales=(16, sf.E4M3))
@@ -127,39 +188,3 @@ def trained(model, optimizer, policy, dtype):
             found += [loss, y, x.grad, *(p.grad for p in model.parameters()), *(p.clone() for p in model.parameters())]
     assert not [row for row in run.table().rows if row[1] == "refused"]
     return found + [x for state in steps.state.values() for x in state.values()]
-
-
-def test_before_bf16_a_programs_results_differ_by_the_roundings_of_the_operands_scales_alone():
-    x, w = X.bfloat16().float(), W
-    with sf.torch.simulate(nn.Identity(), AS_WRITTEN):
-        a, b = quantized(x), quantized(w, squares=True).rows()
-        program, narrow = product(a, b, torch.float32).numpy(), product(a, b).float().numpy()
-        one = torch.tensor(1.0)
-        sums = product(a._replace(whole=one), b._replace(whole=one), torch.float32).double().numpy()
-    rows, both = (sf.scaled(sf.E2M1, sf.block(size, sf.E4M3)) for size in (16, (16, 16)))
-    by_preset = dict(inputs=(rows, both), accumulate=UNIT)
-    wide = sf.matmul(x.numpy(), w.numpy().T, output=sf.FP32, **by_preset)
-    first, second = (np.float32(each.whole) for each in (a, b))
-    assert_bits(wide, sf.divide(sums, float(first) * float(second), sf.FP32))
-    assert_bits(program, sf.multiply(sums, (1 / first) * (1 / second), sf.FP32))
-    assert np.mean(program != wide) > 0.05
-    assert_bits(narrow, sf.matmul(x.numpy(), w.numpy().T, output=sf.BF16, **by_preset))
-
-
-def test_draws_and_signs_of_its_own_change_gradients_alone():
-    found = {}
-    for name, signs, draw in (
-        ("the preset's", SIGNS, DrawsOfPreset("")),
-        ("own signs", SIGNS.flip(0), DrawsOfPreset("")),
-        ("own draws", SIGNS, torch.rand),
-    ):
-        layer, x = Nvfp4Linear(48, 64, signs, draw), X.bfloat16().requires_grad_()
-        with torch.no_grad():
-            layer.weight.copy_(W)
-        with sf.torch.simulate(layer, AS_WRITTEN):
-            y = layer(x)
-            y.backward(G.bfloat16())
-        found[name] = y, x.grad, layer.weight.grad
-    preset = found.pop("the preset's")
-    equal = {name: [torch.equal(*pair) for pair in zip(preset, each, strict=True)] for name, each in found.items()}
-    assert equal == {"own signs": [True, True, False], "own draws": [True, False, False]}
