@@ -162,6 +162,11 @@ def test_explain_shows_what_overrides_by_operation_change():
     policy = policy.override(operation="hardswish", activations="fp16").override("0", compute_weights="e2m1")
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Softmax(1), torch.nn.Hardswish())
     table = sf.torch.explain(model, X, policy)
+    head, *rows = table.rows
+    few = sf.torch.explain(model, X, policy, "0", operation="*mm*").rows
+    assert few == (head, *(row for row in rows if row[0] == "0" and "mm" in row[1])) and len(few) > 2
+    with pytest.raises(ValueError, match="operation 'mm' matches nothing that was seen.*Seen: aten"):
+        sf.torch.explain(model, X, policy, operation="mm")
     shown = {(row[0], row[1], row[-1]): dict(zip(table.rows[0], row, strict=True)) for row in table.rows}
     for place, roles in {
         ("0", "addmm", "linear"): {
