@@ -155,13 +155,19 @@ def case_of(
 ) -> Case:
     """Read the description of an operation; ValueError if something is invalid or missing.
 
-    `is_single` is True for roundings of FP32 numbers, otherwise they have FP64 operands.
+    `is_single` is True for roundings of FP32 numbers; by default they have FP64 operands.
     """
     if flags is not None:
         check_flags(flags=flags)
     if isinstance(format, tuple):
+        if operation == "round" and accumulate is None and output is None:
+            mode = nearest_even if rounding is None else as_rounding(rounding)
+            return Case(operation, as_formats(format), mode, flags=flags)
         if operation != DOT or accumulate is None:
-            raise ValueError(f"Only 'dot' with accumulate= has a pair of formats, for a and b; got {format!r}.")
+            raise ValueError(
+                "Only 'round' has a pair of formats, of operands and results, and 'dot' with accumulate=, of a and b; "
+                f"got {format!r}."
+            )
         return _case_of_sums(as_formats(format), rounding, output, accumulate, flags)
     signature = signature_of(operation)
     result_format = None if format is None else as_format(format)
@@ -221,7 +227,7 @@ def write_vectors(
 
     A line contains the codes of the operands and of the result, and the flags of :func:`simfloat.round`, in upper-case
     hexadecimal digits. Cases are in C order. The operands of ``write_vectors(path, "round", x, format)`` are written as
-    codes of FP64.
+    codes of FP64; those of ``write_vectors(path, "round", x, (format of x, format))`` in their own format.
 
     Parameters:
         path: the file.
@@ -336,7 +342,7 @@ def _texts(values: NDArray, kind: Kind) -> NDArray[np.str_]:
 def read_vectors(
     path: str | PathLike[str],
     operation: str,
-    format: FormatLike | None = None,
+    format: FormatLike | tuple[FormatLike, FormatLike] | None = None,
     *,
     output: FormatLike | None = None,
     accumulate: Accumulator | FormatLike | None = None,
@@ -356,8 +362,8 @@ def read_vectors(
             by its own name: ``"f16_add"``, ``"f16_to_f32"``, ``"f16_to_i32"``, ``"i32_to_f16"``, ``"f16_rem"``,
             ``"f16_roundToInt"``, ``"f16_le"``. ``"round"`` reads operands of 16 digits as numbers of FP64, and operands
             of 8 digits as numbers of FP32.
-        format: the format of the operands, or for ``"round"`` of the result. The names of TestFloat contain it; for
-            them it may be omitted.
+        format: the format of the operands, or for ``"round"`` of the result. A pair, for a and b of ``"dot"``, or for
+            operand and result of ``"round"``. The names of TestFloat contain the format; for them it may be omitted.
         output: the format of the result, if it is another one.
         accumulate: the accumulator of ``"dot"``.
         flags: False for a file without flags. In a file of sums, the number of fields shows if there are flags.
@@ -387,7 +393,7 @@ def read_vectors(
     cases = read_cases(path, operation)
     case = case_of(operation, format, None, output, accumulate, has_single_operands(cases), flags)
     vectors = vectors_of(cases, case, path)
-    if operation == "round":
+    if operation == "round" and not isinstance(format, tuple):
         _check_roundings(vectors.operands[0], vectors.result, case.kinds, path)
     return vectors
 
@@ -507,13 +513,15 @@ def _operands_of(operation: Any) -> int:
     if not isinstance(operation, str) or operation not in OPERATIONS:
         name = str(operation).rpartition("_")[2]
         hint = f" Did you mean {SIMFLOAT_NAMES[name]!r}?" if name in SIMFLOAT_NAMES else did_you_mean(name, OPERATIONS)
-        if "_to_" in str(operation):
-            hint = " Conversions have names of TestFloat, such as 'f16_to_i32'; its integers have 32 or 64 bits. For "
-            hint += "integers of other sizes, write 'round' with the format simfloat.fixed(8, symmetric=False)."
-        hint = width_hint(str(operation)) or hint
+        advice = width_hint(str(operation))
+        if "_to_" in str(operation) and not advice:
+            raise ValueError(
+                f"{operation!r} is no conversion of TestFloat, such as 'f16_to_i32', to integers of 32 or 64 bits. For "
+                "others write 'round' with a pair of formats: (FP16, fixed(8, symmetric=False)) for 'f16_to_i8'."
+            )
         raise ValueError(
             f"operation is 'round' or one of {', '.join(OPERATIONS)}, or a name of TestFloat such as 'f16_add'; got "
-            f"{operation!r}.{hint}"
+            f"{operation!r}.{advice or hint}"
         )
     return len(OPERATIONS[operation].operands)
 

@@ -56,6 +56,23 @@ def test_operands_of_a_rounding_may_be_codes_of_fp32(tmp_path, capsys):
     assert "2 cases of round in FP32 to E5M2, nearest_even agree" in capsys.readouterr().out
 
 
+def test_a_list_of_two_formats_is_the_pair_of_operand_and_result_of_a_rounding(tmp_path, capsys):
+    for pair, digits in (
+        (("FP16", "fixed(8, symmetric=False)"), (4, 2)),
+        (("FP32", "E4M3FNUZ"), (8, 2)),
+        (("fixed(8)", "E3M4"), (2, 2)),
+    ):
+        path = write_unit(tmp_path, "unit", f'operation = "round"\nformat = {list(pair)}\nrounding = "toward_zero"\n')
+        lines = [line.split() for line in path.read_text().splitlines()]
+        assert {tuple(map(len, line)) for line in lines} == {(*digits, 2)} and len({x for x, *_ in lines}) >= 200
+        capsys.readouterr()
+        assert main(["check", str(path)]) == 0
+        assert (
+            f"200 cases of round in {sf.as_format(pair[0]) if '(' not in pair[0] else 'fixed(8)'} to "
+            in capsys.readouterr().out
+        )
+
+
 def test_a_unit_without_subnormal_numbers_reads_their_codes_as_zero(tmp_path):
     path = write_unit(tmp_path, "unit", 'operation = "add"\nformat = "Format(8, 7, subnormals=False)"\n')
     codes = [int(line.split()[0], 16) & 0x7FFF for line in path.read_text().splitlines()]

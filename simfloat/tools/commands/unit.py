@@ -29,8 +29,8 @@ from simfloat.tools.commands.operands import Operands
 KEYS = {
     "operation": "'add', 'fma', 'round', ...; 'dot', a sum of products; a name such as TestFloat's 'f16_to_i32', or "
     "'f32_to_e5m2'",
-    "format": "the format of operands, two in a list for 'dot'; for 'round', whose operands are FP64 numbers, of the "
-    "result; not with names of TestFloat",
+    "format": "the format of operands, two in a list for 'dot'; for 'round', of the result of FP64 numbers, or two in "
+    "a list, of operand and result; not with names of TestFloat",
     "output": "the format of the result; by default the format of the operands, or of the accumulator; the accumulator "
     "'exact' needs it; not for 'round'",
     "rounding": "the rounding mode; by default 'nearest_even'; for 'dot', the mode of the rounding to output, because "
@@ -91,10 +91,9 @@ class Unit(NamedTuple):
         if case.operation == DOT:
             a, b, *of_blocks, c = operands
             operands, scales = [a, b, c], tuple(of_blocks) or None
-        arguments: list[Any] = [] if case.signature else [case.kinds[:2] if case.operation == DOT else case.kinds[0]]
+        has_pair = case.operation in (DOT, "round")
+        arguments: list[Any] = [] if case.signature else [case.kinds[:2] if has_pair else case.kinds[0]]
         arguments += [case.rounding] if case.operation != DOT or case.rounds_sums else []
-        if case.operation == "round":
-            arguments[0] = case.kinds[-1]
         options: dict[str, Any] = {} if case.signature or case.operation == "round" else {"output": case.kinds[-1]}
         options |= {"accumulate": case.accumulator, "scales": scales, "flags": case.flags}
         write_vectors(path, case.operation, *operands, *arguments, **options)
@@ -189,7 +188,7 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
     if operation == "round" and "output" in description:
         raise ValueError(
             "output is not a key of 'round': format is the format of the results, and operands are FP64 numbers. For "
-            'operands of another format, write operation = "f32_to_e5m2", or another such name.'
+            'operands of another format, write both formats: format = ["FP16", "E5M2"].'
         )
     case = case_of(
         operation,
