@@ -112,7 +112,7 @@ def test_wrong_calls_are_refused_before_a_file_is_touched(tmp_path):
         (write("add", 1.0, 1.0, sf.FP16, accumulate=sf.FP16), "other operations have none"),
         (write("dot", [[1.0]], [[1.0]], 1.0, sf.FP16, accumulate=sf.pairwise(sf.FP16)),
          "no partial sum that could start from c"),
-        (write("f32_to_i8", 1.0), r"f32_to_i8' is no conversion .* of 32 or 64 bits. For others write 'round'.*fixed\(8"),
+        (write("f32_to_i8", 1.0), r"f32_to_i8' is no conversion .* 32 or 64 bits. For others write 'round'.*fixed\(8"),
         (write("add", 1.0, 1.0, (sf.FP16, sf.FP32)), "Only 'round' has a pair of formats, of operands and results"),
         (write("round", 0.1, (sf.FP16, sf.E2M1)), "0.1.* is not a number of FP16"),
         (write("f128_to_f16", 1.0), r"f128_to_f16'. More than 53 .* f128 has 113: use f64, or"),
@@ -304,8 +304,27 @@ def test_vectors_of_units_with_block_scales_have_the_scales_of_every_row(rng, tm
     assert_refused(
         (lambda: sf.write_vectors(path, "dot", *operands, accumulate=unit), "reads scales of blocks"),
         (lambda: sf.write_vectors(path, "dot", *operands, scales=(q.scales, w.scales[:, :2]), **options), r"\(6, 2\)"),
-        (lambda: sf.write_vectors(path, "add", 1.0, 1.0, sf.FP16, scales=(1, 1)), "'add' reads no scales"),
+        (lambda: sf.write_vectors(path, "add", 1.0, 1.0, sf.FP16, scales=(1, 1)), "'add' has none; 'dot' reads them"),
+        (
+            lambda: sf.write_vectors(path, "dot", *operands, accumulate=sf.FP32, scales=(1, 1)),
+            "'dot' reads them with blocks=\\(32",
+        ),
+        (lambda: sf.write_vectors(path, "dot", *operands, accumulate=sf.FP32, blocks=[32]), "as \\(32, E8M0\\); got"),
+        (lambda: sf.write_vectors(path, "dot", *operands, blocks=(16, sf.E4M3), **options), "has scales of its own"),
+        (lambda: sf.read_vectors(path, "add", sf.FP16, blocks=(16, sf.E4M3)), "Only 'dot' has scales of blocks"),
     )
+
+
+def test_vectors_of_an_own_unit_have_scales_of_its_blocks(rng, tmp_path):
+    path, unit = tmp_path / "cases", sf.blocked(4, sf.FP32, sf.FP32)
+    a, b = sf.round(3 * rng.standard_normal((2, 50, 4)), sf.E2M1, sf.nearest_even.saturating())
+    scales, c = 2.0 ** rng.integers(-9, 9, (2, 50, 1)), sf.round(rng.standard_normal(50), sf.FP32)
+    options = dict(accumulate=unit, blocks=(4, sf.E8M0))
+    sf.write_vectors(path, "dot", a, b, c, sf.E2M1, scales=tuple(scales), **options)
+    cases = sf.read_vectors(path, "dot", sf.E2M1, **options)
+    for have, want in zip(cases.operands, (a, b, *scales, c), strict=True):
+        assert_bits(have.astype(float), want)
+    assert_bits(cases.result, sf.round((a * b).sum(1) * (scales[0] * scales[1])[:, 0] + c, sf.FP32))
 
 
 def test_the_mode_of_a_sum_is_that_of_the_rounding_to_its_output(rng, tmp_path):

@@ -351,6 +351,10 @@ def test_a_file_without_a_description_or_vectors_is_refused(tmp_path, capsys):
 OTHER_UNITS = {
     "nvfp4": ('format = "E2M1"\naccumulate = "tensor_core(\'blackwell\', E2M1, scales=(16, E4M3))"\nterms = 24\n', 54),
     "mx": ('format = "E5M2"\naccumulate = "tensor_core(\'blackwell\', E5M2, scales=(32, E8M0))"\nterms = 33\n', 72),
+    "own": (
+        'format = "E2M1"\naccumulate = "blocked(32, FP32, FP32)"\nscales = "(32, E8M0)"\nterms = 40\nflags = false\n',
+        86,
+    ),
     "pair": ('format = "(E4M3, E5M2)"\naccumulate = "tensor_core(\'ada\')"\nflags = true\n', 11),
     "without": ('format = "FP16"\naccumulate = "FP32"\nflags = false\n', 10),
     "amd": ('format = "FP16"\naccumulate = "matrix_core(\'cdna2\', FP16)"\nflags = true\n', 11),
@@ -375,7 +379,7 @@ def test_lines_have_scales_before_c_and_flags_if_the_unit_has_them(name, tmp_pat
         path.write_text("\n".join([*lines[:5], " ".join([*others, scale, c, "0" * len(c)]), *lines[6:]]))
         capsys.readouterr()
         assert main(["check", str(path)]) == 1
-        assert ("scales b" in capsys.readouterr().out) == (name in ("nvfp4", "mx"))
+        assert ("scales b" in capsys.readouterr().out) == (name in ("nvfp4", "mx", "own"))
 
 
 def test_flags_of_a_sum_that_has_none_are_an_error(tmp_path, capsys):

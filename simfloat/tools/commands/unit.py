@@ -36,6 +36,8 @@ KEYS = {
     "rounding": "the rounding mode; by default 'nearest_even'; for 'dot', the mode of the rounding to output, because "
     "the accumulator contains the mode of its steps",
     "accumulate": "the accumulator of 'dot', such as 'fused(4, 20)' or 'sequential(FP32)'",
+    "scales": "the products per block and the format of scales of a 'dot', such as '(32, E8M0)', if the accumulator "
+    "has none of its own",
     "terms": "the number of products of 'dot'; by default 4",
     "addend": "false for a 'dot' whose sums all start from c = +0",
     "flags": "false for hardware without flags, true also for aligned and exact sums",
@@ -96,6 +98,8 @@ class Unit(NamedTuple):
         arguments += [case.rounding] if case.operation != DOT or case.rounds_sums else []
         options: dict[str, Any] = {} if case.signature or case.operation == "round" else {"output": case.kinds[-1]}
         options |= {"accumulate": case.accumulator, "scales": scales, "flags": case.flags}
+        if "scales" in self.description:
+            options["blocks"] = case.block, case.kinds[2]
         write_vectors(path, case.operation, *operands, *arguments, **options)
         if any(isinstance(kind, sf.Format) and not kind.subnormals for kind in case.kinds[:-1]):
             lines = path.read_text(encoding="ascii").splitlines()
@@ -178,7 +182,7 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
                 "an fma has another format, write a 'dot' with terms = 1 and accumulate = 'sequential(FORMAT OF C)'."
             )
         description["format"] = f"({', '.join(pair)})"
-    accumulate, format = description.get("accumulate"), description.get("format")
+    accumulate, format, scales = (description.get(key) for key in ("accumulate", "format", "scales"))
     operation = description["operation"]
     if operation in ("round", DOT, *OPERATIONS) and format is None:
         raise ValueError(
@@ -197,6 +201,7 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
         description.get("output"),
         None if accumulate is None else parse(str(accumulate)),
         flags=description.get("flags"),
+        blocks=None if scales is None else parse(str(scales)),
     )
     addend = description.get("addend", True)
     if not isinstance(addend, bool):
