@@ -313,13 +313,9 @@ def _read(path: Any, format: FormatLike, per_word: Any, unknown: Any, base: Base
         address += 1
     shifts, mask, addresses = range(0, bits, format.bits), 2**format.bits - 1, _addresses(words, path)
     codes = np.array([words[at] >> shift & mask for at in addresses for shift in shifts], np.uint64)
-    if not masks:
-        return decode(codes, format)
-    are_unknown = np.array([masks.get(at, 0) >> shift & mask != 0 for at in addresses for shift in shifts])
-    codes[are_unknown] = 0
-    numbers = decode(codes, format)
-    numbers[are_unknown] = unknown
-    return numbers
+    are_known = np.array([not masks.get(at, 0) >> shift & mask for at in addresses for shift in shifts], np.bool_)
+    numbers = decode(codes * are_known, format)
+    return np.where(are_known, numbers, numbers.dtype.type(unknown)) if masks else numbers
 
 
 def _check_per_word(per_word: Any) -> int:
@@ -392,12 +388,12 @@ def _unknown_bits(word: str, bits: int, base: Base) -> int:
 
     If the first digit is x or z, it also fills up a short word (IEEE 1364-2005, 3.5.1).
     """
-    digits, width = word.replace("_", ""), -(-bits // base.bits_per_digit)
-    if not UNKNOWN.fullmatch(word) or (digits[:2].lower() == "0x" and len(digits) != width):
+    if UNKNOWN.fullmatch(word) is None:
         return 0
-    digits = digits.rjust(width, digits[0] if UNKNOWN_DIGIT.match(digits) else "0")
-    ones = f"{2**base.bits_per_digit - 1:x}"
-    return int("".join(ones if UNKNOWN_DIGIT.match(digit) else "0" for digit in digits), 2**base.bits_per_digit)
+    digits, width, radix = word.replace("_", "").lower(), -(-bits // base.bits_per_digit), 2**base.bits_per_digit
+    if digits.startswith("0x") and len(digits) != width:
+        return 0
+    return int("".join(f"{(radix - 1) * (digit in 'xz'):x}" for digit in digits.rjust(width, digits[0])), radix)
 
 
 def _addresses(words: dict[int, int], path: Path) -> list[int]:
