@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.codes import decode, encode, read_code
 from simfloat.arithmetic.machines import is_on_gpu, on_cpu, on_device_of
 from simfloat.arithmetic.operands import at_index
-from simfloat.common import as_rectangular_array, file_path, is_integer
+from simfloat.common import as_rectangular_array, file_path, is_integer, message_text, one_number
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, as_format
 from simfloat.formats.catalog import FormatLike
@@ -206,7 +206,9 @@ def writememb(path: str | PathLike[str], x: ArrayLike, format: FormatLike, *, pe
 
 
 @in_usual_environment
-def readmemh(path: str | PathLike[str], format: FormatLike, *, per_word: int = 1) -> NDArray[np.floating]:
+def readmemh(
+    path: str | PathLike[str], format: FormatLike, *, per_word: int = 1, unknown: float | None = None
+) -> NDArray[np.floating]:
     """Read the numbers from the codes in a $readmemh file.
 
     Comments, addresses (``@1f`` for the words that follow) and underscores are read as IEEE 1364 defines them.
@@ -215,30 +217,39 @@ def readmemh(path: str | PathLike[str], format: FormatLike, *, per_word: int = 1
         path: the file.
         format: the format of the codes, or its name.
         per_word: the number of codes in a word. The first one is in the lowest bits.
+        unknown: the value of codes with digits x or z: a number of the format, or NaN, even if the format has no NaN.
+            A word that begins with x or z, and lacks digits, is filled up with it. By default, they are an error.
 
     Returns:
         A vector from the lowest address to the highest, with the dtype of :func:`simfloat.decode`.
 
     Raises:
-        ValueError: naming file and line, if a word is not a code of the format; digits x and z are not allowed.
+        ValueError: naming file and line, if a word is not a code of the format.
+        ValueError: if `unknown` is neither NaN nor a number of the format.
         ValueError: if an address is written twice, or if an address between others has no word.
 
     Examples:
         >>> sf.writememh(folder / "weights.hex", [1.0, -2.0, 0.5], sf.BF16)
         >>> sf.readmemh(folder / "weights.hex", sf.BF16)
         array([ 1. , -2. ,  0.5], dtype=float32)
+        >>> _ = (folder / "dump.hex").write_text("3f80 xxxx")
+        >>> sf.readmemh(folder / "dump.hex", sf.BF16, unknown=np.nan)
+        array([ 1., nan], dtype=float32)
     """
-    return _read(path, format, per_word, HEXADECIMAL)
+    return _read(path, format, per_word, unknown, HEXADECIMAL)
 
 
 @in_usual_environment
-def readmemb(path: str | PathLike[str], format: FormatLike, *, per_word: int = 1) -> NDArray[np.floating]:
+def readmemb(
+    path: str | PathLike[str], format: FormatLike, *, per_word: int = 1, unknown: float | None = None
+) -> NDArray[np.floating]:
     """Read the numbers from the codes in a $readmemb file, which has binary digits; see :func:`readmemh`.
 
     Parameters:
         path: the file.
         format: the format of the codes, or its name.
         per_word: the number of codes in a word. The first one is in the lowest bits.
+        unknown: the value of codes with digits x or z.
 
     Returns:
         A vector from the lowest address to the highest, with the dtype of :func:`simfloat.decode`.
@@ -251,7 +262,7 @@ def readmemb(path: str | PathLike[str], format: FormatLike, *, per_word: int = 1
         >>> sf.readmemb(folder / "weights.mem", sf.E2M1, per_word=2)
         array([ 1., -2.], dtype=float32)
     """
-    return _read(path, format, per_word, BINARY)
+    return _read(path, format, per_word, unknown, BINARY)
 
 
 def _write(path: Any, x: ArrayLike, format: FormatLike, per_word: Any, base: Base) -> None:
@@ -276,11 +287,16 @@ def _rows(codes: NDArray, per_word: int) -> list[list[int]]:
     return rows
 
 
-def _read(path: Any, format: FormatLike, per_word: Any, base: Base) -> NDArray[np.floating]:
+def _read(path: Any, format: FormatLike, per_word: Any, unknown: Any, base: Base) -> NDArray[np.floating]:
     path, format = file_path(path), as_format(format)
-    _check_per_word(per_word)
+    bits = format.bits * _check_per_word(per_word)
+    if unknown is not None:
+        if (number := one_number(unknown)) is None:
+            raise ValueError(f"unknown must be NaN or a number of {format}, got {message_text(unknown)}.")
+        encode([] if np.isnan(number) else number, format)
     text = path.read_bytes().decode("utf-8-sig", errors="replace")  # comments may be in any encoding
     words: dict[int, int] = {}
+    masks: dict[int, int] = {}  # the unknown bits of words
     address = 0
     for place, word in _words(text, path):
         try:
@@ -289,13 +305,17 @@ def _read(path: Any, format: FormatLike, per_word: Any, base: Base) -> NDArray[n
                 continue
             if address in words:
                 raise ValueError(f"Address {address:x} has a word already.")
+            if unknown is not None and (mask := _unknown_bits(word, bits, base)):
+                masks[address], word = mask, UNKNOWN_DIGIT.sub("1", word)
             words[address] = _word(word, format, per_word, base)
         except ValueError as error:
             raise ValueError(f"{path}, line {_line(text, place)}: {error}") from None
         address += 1
-    mask = 2**format.bits - 1
-    codes = [words[at] >> i * format.bits & mask for at in _addresses(words, path) for i in range(per_word)]
-    return decode(np.array(codes, np.uint64), format)
+    shifts, mask, addresses = range(0, bits, format.bits), 2**format.bits - 1, _addresses(words, path)
+    codes = np.array([words[at] >> shift & mask for at in addresses for shift in shifts], np.uint64)
+    are_known = np.array([not masks.get(at, 0) >> shift & mask for at in addresses for shift in shifts], np.bool_)
+    numbers = decode(codes * are_known, format)
+    return np.where(are_known, numbers, numbers.dtype.type(unknown)) if masks else numbers
 
 
 def _check_per_word(per_word: Any) -> int:
@@ -307,6 +327,7 @@ def _check_per_word(per_word: Any) -> int:
 #: The contents of a file other than white space: comments, the start of a comment that never ends, and words.
 PIECES = re.compile(r"//[^\n]*|/\*.*?\*/|(?P<open>/\*)|(?P<word>(?:(?!//|/\*)\S)+)", re.DOTALL)
 UNKNOWN = re.compile("[0-9a-f_]*[xz][0-9a-fxz_]*", re.IGNORECASE)
+UNKNOWN_DIGIT = re.compile("[xz]", re.IGNORECASE)
 ADDRESS = re.compile(r"@([0-9a-f](?:_?[0-9a-f])*)", re.IGNORECASE)
 
 
@@ -340,11 +361,12 @@ def _word(word: str, format: Format, per_word: int, base: Base) -> int:
     """Return the word in a text. Underscores may follow any digit (IEEE 1364-2005, 3.5.1)."""
     if not word.startswith("_"):
         word = re.sub("_+", "_", word).rstrip("_")
-    if word[:2].lower() == "0x" or (word[:2] in ("0b", "0B") and base is BINARY):
-        raise ValueError(f"{word!r} has a prefix, but Verilog has only digits: write {word[2:]!r}.")
-    if UNKNOWN.fullmatch(word):
-        raise ValueError(unknown_digits_message(word))
     bits = format.bits * per_word
+    is_unknown = _unknown_bits(word, bits, base) > 0
+    if (word[:2].lower() == "0x" and not is_unknown) or (word[:2] in ("0b", "0B") and base is BINARY):
+        raise ValueError(f"{word!r} has a prefix, but Verilog has only digits: write {word[2:]!r}.")
+    if is_unknown:
+        raise ValueError(f"{unknown_digits_message(word)} Write unknown=numpy.nan to read such codes as NaN.")
     if base is HEXADECIMAL and per_word == 1:
         try:
             return read_code(word, format)
@@ -359,6 +381,19 @@ def _word(word: str, format: Format, per_word: int, base: Base) -> int:
     if value >> bits:
         raise ValueError(f"The word {word!r} has more than {bits} bits, of {per_word} x {format}.")
     return value
+
+
+def _unknown_bits(word: str, bits: int, base: Base) -> int:
+    """Return the mask of digits x and z, but 0 for a prefix 0x, with which a word is longer or shorter than its bits.
+
+    If the first digit is x or z, it also fills up a short word (IEEE 1364-2005, 3.5.1).
+    """
+    if UNKNOWN.fullmatch(word) is None:
+        return 0
+    digits, width, radix = word.replace("_", "").lower(), -(-bits // base.bits_per_digit), 2**base.bits_per_digit
+    if digits.startswith("0x") and len(digits) != width:
+        return 0
+    return int("".join(f"{(radix - 1) * (digit in 'xz'):x}" for digit in digits.rjust(width, digits[0])), radix)
 
 
 def _addresses(words: dict[int, int], path: Path) -> list[int]:

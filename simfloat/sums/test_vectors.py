@@ -35,7 +35,7 @@ from simfloat.arithmetic.testfloat import (
     width_hint,
     without_prefix,
 )
-from simfloat.common import check_flags, did_you_mean, file_path
+from simfloat.common import check_flags, did_you_mean, file_path, is_integer
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even, toward_negative, toward_positive
 from simfloat.formats.catalog import FormatLike
@@ -44,6 +44,7 @@ from simfloat.sums.accumulator import Accumulator
 from simfloat.sums.by_operations import consists_of_operations
 from simfloat.sums.integers import FormatPair, as_formats
 from simfloat.sums.product import matmul, refuse_rounding
+from simfloat.sums.scales import Scales
 from simfloat.sums.sequential import as_accumulator
 
 #: The rows of simfloat's own operations, and the name of a sum of products.
@@ -61,7 +62,7 @@ SINGLE_DIGITS = 8
 class Vectors(NamedTuple):
     """Cases of an operation: vectors of one length. The operands of sums are matrices with a row for each case.
 
-    The operands of a sum are a, b and c; for a unit that reads block scales, a, b, the scales of both, and c.
+    The operands of a sum are a, b and c; with block scales, a, b, the scales of both, and c.
 
     `signalling` marks cases with a signalling NaN among their operands. simfloat treats these as quiet; hardware raises
     `invalid` for them. `flags` are zeros if a file has none, so compare them only if it has.
@@ -82,6 +83,7 @@ class Case(NamedTuple):
     signature: Signature | None = None  # of an operation of TestFloat
     accumulator: Accumulator | None = None  # of a sum
     flags: bool | None = None  # None for the default of the operation
+    block: int = 0  # the products of a block with scales; 0 without scales
 
     @property
     def has_flags(self) -> bool:
@@ -94,11 +96,6 @@ class Case(NamedTuple):
     def rounds_sums(self) -> bool:
         """True if sums are rounded to another format than the accumulator's."""
         return self.accumulator is not None and self.kinds[-1] != self.accumulator.result
-
-    @property
-    def block(self) -> int:
-        """The number of products of a block with scales; 0 if the operation reads no scales."""
-        return self.accumulator.scales[0] if self.accumulator is not None and self.accumulator.scales else 0
 
     def columns(self, fields: int) -> tuple[list[Kind], list[int]]:
         """Return the kinds of all operands and of the result in a line, and the number of columns of each operand."""
@@ -133,7 +130,9 @@ class Case(NamedTuple):
         if not accumulator.takes_initial and (c != 0).any():
             raise ValueError(f"{accumulator} has no partial sum that could start from c; pass zeros.")
         initial = c[:, np.newaxis, np.newaxis] if accumulator.takes_initial else None
-        of_blocks = (scales[0][:, np.newaxis, :], scales[1][:, :, np.newaxis]) if scales else None
+        of_blocks: Any = None
+        if scales:
+            of_blocks = Scales(scales[0][:, np.newaxis], scales[1][:, :, np.newaxis], self.block)
         pair = matmul(
             a[:, np.newaxis, :], b[:, :, np.newaxis], inputs=(self.kinds[0], self.kinds[1]), accumulate=accumulator,
             output=self.kinds[-1], rounding=self.rounding if self.rounds_sums else None, scales=of_blocks,
@@ -152,17 +151,26 @@ def case_of(
     accumulate: Accumulator | FormatLike | None = None,
     is_single: bool = False,
     flags: bool | None = None,
+    blocks: tuple[int, FormatLike] | None = None,
 ) -> Case:
     """Read the description of an operation; ValueError if something is invalid or missing.
 
-    `is_single` is True for roundings of FP32 numbers, otherwise they have FP64 operands.
+    `is_single` is True for roundings of FP32 numbers; by default they have FP64 operands.
     """
     if flags is not None:
         check_flags(flags=flags)
+    if blocks is not None and operation != DOT:
+        raise ValueError(f"Only 'dot' has scales of blocks; got {operation!r}.")
     if isinstance(format, tuple):
+        if operation == "round" and accumulate is None and output is None:
+            mode = nearest_even if rounding is None else as_rounding(rounding)
+            return Case(operation, as_formats(format), mode, flags=flags)
         if operation != DOT or accumulate is None:
-            raise ValueError(f"Only 'dot' with accumulate= has a pair of formats, for a and b; got {format!r}.")
-        return _case_of_sums(as_formats(format), rounding, output, accumulate, flags)
+            raise ValueError(
+                "Only 'round' has a pair of formats, of operands and results, and 'dot' with accumulate=, of a and b; "
+                f"got {format!r}."
+            )
+        return _case_of_sums(as_formats(format), rounding, output, accumulate, flags, blocks)
     signature = signature_of(operation)
     result_format = None if format is None else as_format(format)
     if signature is not None:
@@ -181,7 +189,7 @@ def case_of(
     if (operation == DOT) != (accumulate is not None):
         raise ValueError("accumulate= is the accumulator of 'dot', which needs one; other operations have none.")
     if accumulate is not None:
-        return _case_of_sums((result_format, result_format), rounding, output, accumulate, flags)
+        return _case_of_sums((result_format, result_format), rounding, output, accumulate, flags, blocks)
     of_operands = _format_of_operands(operation, result_format, is_single)
     return Case(operation, (*[of_operands] * count, as_format(output or result_format)), mode, flags=flags)
 
@@ -192,15 +200,21 @@ def _case_of_sums(
     output: FormatLike | None,
     accumulate: Accumulator | FormatLike,
     flags: bool | None,
+    blocks: tuple[int, FormatLike] | None,
 ) -> Case:
     """Return the case of sums of products of numbers of two formats."""
     accumulator = as_accumulator(accumulate).for_inputs(*formats)
+    if blocks is not None and accumulator.scales:
+        raise ValueError(f"{accumulator} has scales of its own, of blocks of {accumulator.scales[0]} products.")
+    if blocks is not None and not (isinstance(blocks, tuple) and len(blocks) == 2 and is_integer(blocks[0], 1)):
+        raise ValueError(f"Blocks are a number of products and the format of scales, as (32, E8M0); got {blocks!r}.")
+    block, scale = blocks or accumulator.scales or (0, FP32)
     result = accumulator.result if output is None else as_format(output)
     if result is None:
         raise ValueError("An exact sum has no format of its own: pass output=, the format it is rounded to.")
-    scales = [accumulator.scales[1]] * 2 if accumulator.scales else []
+    kinds = (*formats, *([as_format(scale)] * 2 if block else []), accumulator.result or result, result)
     mode = nearest_even if rounding is None else as_rounding(rounding)
-    case = Case(DOT, (*formats, *scales, accumulator.result or result, result), mode, None, accumulator, flags)
+    case = Case(DOT, kinds, mode, None, accumulator, flags, block)
     if rounding is not None and not case.rounds_sums:
         refuse_rounding(accumulator, mode)
     return case
@@ -214,6 +228,7 @@ def write_vectors(
     output: FormatLike | None = None,
     accumulate: Accumulator | FormatLike | None = None,
     scales: tuple[ArrayLike, ArrayLike] | None = None,
+    blocks: tuple[int, FormatLike] | None = None,
     flags: bool | None = None,
     stream: Stream | None = None,
 ) -> None:
@@ -221,7 +236,7 @@ def write_vectors(
 
     A line contains the codes of the operands and of the result, and the flags of :func:`simfloat.round`, in upper-case
     hexadecimal digits. Cases are in C order. The operands of ``write_vectors(path, "round", x, format)`` are written as
-    codes of FP64.
+    codes of FP64; those of ``write_vectors(path, "round", x, (format of x, format))`` in their own format.
 
     Parameters:
         path: the file.
@@ -238,6 +253,8 @@ def write_vectors(
         accumulate: the accumulator of ``"dot"``.
         scales: the scales of the blocks of a and of b, matrices with a row for each sum, for a unit that reads them. A
             line has them before c.
+        blocks: the number of products in a block and the format of scales, for an accumulator without block scales of
+            its own: ``(32, sf.E8M0)`` beside ``sf.blocked(32, sf.FP32, sf.FP32)``.
         flags: False to leave out the flags, for hardware without flags; True to write them also for aligned and exact
             sums. By default, lines have flags; sums have them only if each of their steps is a rounded operation.
         stream: the random bits of a stochastic mode (`BitStream` or `GivenBits`).
@@ -270,10 +287,10 @@ def write_vectors(
         )
     operands, options = operands_format_rounding[:count], list(operands_format_rounding[count:])
     format = options.pop(0) if not signature or (options and isinstance(options[0], Format)) else None
-    case = case_of(operation, format, options[0] if options else None, output, accumulate, flags=flags)
+    case = case_of(operation, format, options[0] if options else None, output, accumulate, False, flags, blocks)
     if (scales is not None) != bool(case.block):
-        needs = f"{case.accumulator} reads scales of blocks" if case.block else f"{operation!r} reads no scales"
-        raise ValueError(f"scales= is for units with block scales: {needs}.")
+        has = "reads scales of blocks" if case.block else "has none; 'dot' reads them with blocks=(32, simfloat.E8M0)"
+        raise ValueError(f"scales= is for units with block scales: {case.accumulator or repr(operation)} {has}.")
     arrays = _operands(case, (*operands[:2], *(scales or ()), *operands[2:]))
     fields = [_texts(array, kind) for array, kind in zip(arrays, case.kinds, strict=False)]
     result, raised = case.compute(arrays, stream)
@@ -336,10 +353,11 @@ def _texts(values: NDArray, kind: Kind) -> NDArray[np.str_]:
 def read_vectors(
     path: str | PathLike[str],
     operation: str,
-    format: FormatLike | None = None,
+    format: FormatLike | tuple[FormatLike, FormatLike] | None = None,
     *,
     output: FormatLike | None = None,
     accumulate: Accumulator | FormatLike | None = None,
+    blocks: tuple[int, FormatLike] | None = None,
     flags: bool | None = None,
 ) -> Vectors:
     """Read the cases of an operation from a file that :func:`write_vectors` or Berkeley TestFloat has written.
@@ -356,10 +374,11 @@ def read_vectors(
             by its own name: ``"f16_add"``, ``"f16_to_f32"``, ``"f16_to_i32"``, ``"i32_to_f16"``, ``"f16_rem"``,
             ``"f16_roundToInt"``, ``"f16_le"``. ``"round"`` reads operands of 16 digits as numbers of FP64, and operands
             of 8 digits as numbers of FP32.
-        format: the format of the operands, or for ``"round"`` of the result. The names of TestFloat contain it; for
-            them it may be omitted.
+        format: the format of the operands, or for ``"round"`` of the result. A pair, for a and b of ``"dot"``, or for
+            operand and result of ``"round"``. The names of TestFloat contain the format; for them it may be omitted.
         output: the format of the result, if it is another one.
         accumulate: the accumulator of ``"dot"``.
+        blocks: the block and the format of scales that :func:`write_vectors` was given.
         flags: False for a file without flags. In a file of sums, the number of fields shows if there are flags.
 
     Returns:
@@ -385,9 +404,9 @@ def read_vectors(
     if signature_of(operation) is None and operation != DOT:
         _operands_of(operation)
     cases = read_cases(path, operation)
-    case = case_of(operation, format, None, output, accumulate, has_single_operands(cases), flags)
+    case = case_of(operation, format, None, output, accumulate, has_single_operands(cases), flags, blocks)
     vectors = vectors_of(cases, case, path)
-    if operation == "round":
+    if operation == "round" and not isinstance(format, tuple):
         _check_roundings(vectors.operands[0], vectors.result, case.kinds, path)
     return vectors
 
@@ -507,13 +526,15 @@ def _operands_of(operation: Any) -> int:
     if not isinstance(operation, str) or operation not in OPERATIONS:
         name = str(operation).rpartition("_")[2]
         hint = f" Did you mean {SIMFLOAT_NAMES[name]!r}?" if name in SIMFLOAT_NAMES else did_you_mean(name, OPERATIONS)
-        if "_to_" in str(operation):
-            hint = " Conversions have names of TestFloat, such as 'f16_to_i32'; its integers have 32 or 64 bits. For "
-            hint += "integers of other sizes, write 'round' with the format simfloat.fixed(8, symmetric=False)."
-        hint = width_hint(str(operation)) or hint
+        advice = width_hint(str(operation))
+        if "_to_" in str(operation) and not advice:
+            raise ValueError(
+                f"{operation!r} is no conversion of TestFloat, such as 'f16_to_i32', to integers of 32 or 64 bits. For "
+                "others write 'round' with a pair of formats: (FP16, fixed(8, symmetric=False)) for 'f16_to_i8'."
+            )
         raise ValueError(
             f"operation is 'round' or one of {', '.join(OPERATIONS)}, or a name of TestFloat such as 'f16_add'; got "
-            f"{operation!r}.{hint}"
+            f"{operation!r}.{advice or hint}"
         )
     return len(OPERATIONS[operation].operands)
 

@@ -85,7 +85,7 @@ def test_wrong_files_and_names_are_refused_with_the_line(tmp_path):
         with pytest.raises(ValueError, match=f"cases.tv, line 2: .*{message}"):
             read(tmp_path, f"3C00 1000 3C00 01\n{line}\n", "add", sf.FP16)
     for name in ("f16_to_f16", "i32_to_i64", "i32_add", "f128_add", "extF80_to_f16", "f16_tan"):
-        with pytest.raises(ValueError, match="operation is 'round' or one of"):
+        with pytest.raises(ValueError, match="operation is 'round' or one of|is no conversion of TestFloat"):
             read(tmp_path, "", name, sf.FP16)
     with pytest.raises(ValueError, match="read_vectors needs the format of 'add'"):
         read(tmp_path, "", "add")
@@ -112,7 +112,9 @@ def test_wrong_calls_are_refused_before_a_file_is_touched(tmp_path):
         (write("add", 1.0, 1.0, sf.FP16, accumulate=sf.FP16), "other operations have none"),
         (write("dot", [[1.0]], [[1.0]], 1.0, sf.FP16, accumulate=sf.pairwise(sf.FP16)),
          "no partial sum that could start from c"),
-        (write("f32_to_i8", 1.0), r"such as 'f16_to_i32'; its integers have 32 or 64.*fixed\(8"),
+        (write("f32_to_i8", 1.0), r"f32_to_i8' is no conversion .* 32 or 64 bits. For others write 'round'.*fixed\(8"),
+        (write("add", 1.0, 1.0, (sf.FP16, sf.FP32)), "Only 'round' has a pair of formats, of operands and results"),
+        (write("round", 0.1, (sf.FP16, sf.E2M1)), "0.1.* is not a number of FP16"),
         (write("f128_to_f16", 1.0), r"f128_to_f16'. More than 53 .* f128 has 113: use f64, or"),
         (lambda: sf.read_vectors(path, "extF80_add"), "extF80_add'. More than 53 significand bits are not supported"),
         (lambda: sf.read_vectors(path, ["add"], sf.FP16), "operation is 'round' or one of"),
@@ -263,6 +265,16 @@ def test_every_operation_of_testfloat_is_written_and_read_back(source, rng, tmp_
         assert np.array_equal(cases.flags, (cases.result != a) & ~np.isnan(a) & ("x" in suffix.split("_m")[0]))
 
 
+def test_operands_of_a_rounding_may_have_a_format_of_their_own(tmp_path):
+    path, integers = tmp_path / "cases.tv", sf.fixed(8, symmetric=False)
+    sf.write_vectors(path, "round", [1.5, -1e3, 2.0**-24], (sf.FP16, integers), sf.toward_positive)
+    assert path.read_text() == "3E00 02 01\nE3D0 80 05\n0001 01 01\n"
+    cases = sf.read_vectors(path, "round", (sf.FP16, integers))
+    assert_bits(cases.operands[0], np.float32([1.5, -1e3, 2.0**-24]))
+    assert cases.result.tolist() == [2.0, -128.0, 1.0]
+    assert sf.read_vectors(path, "round", ("e5m10", integers)).flags.tolist() == [1, 5, 1]
+
+
 def test_vectors_of_sums_are_written_and_read_back(rng, tmp_path):
     path, c = tmp_path / "cases", sf.round(rng.standard_normal(20), sf.FP16)
     a, b = sf.round(rng.standard_normal((2, 20, 7)), sf.E4M3)
@@ -292,8 +304,27 @@ def test_vectors_of_units_with_block_scales_have_the_scales_of_every_row(rng, tm
     assert_refused(
         (lambda: sf.write_vectors(path, "dot", *operands, accumulate=unit), "reads scales of blocks"),
         (lambda: sf.write_vectors(path, "dot", *operands, scales=(q.scales, w.scales[:, :2]), **options), r"\(6, 2\)"),
-        (lambda: sf.write_vectors(path, "add", 1.0, 1.0, sf.FP16, scales=(1, 1)), "'add' reads no scales"),
+        (lambda: sf.write_vectors(path, "add", 1.0, 1.0, sf.FP16, scales=(1, 1)), "'add' has none; 'dot' reads them"),
+        (
+            lambda: sf.write_vectors(path, "dot", *operands, accumulate=sf.FP32, scales=(1, 1)),
+            "'dot' reads them with blocks=\\(32",
+        ),
+        (lambda: sf.write_vectors(path, "dot", *operands, accumulate=sf.FP32, blocks=[32]), "as \\(32, E8M0\\); got"),
+        (lambda: sf.write_vectors(path, "dot", *operands, blocks=(16, sf.E4M3), **options), "has scales of its own"),
+        (lambda: sf.read_vectors(path, "add", sf.FP16, blocks=(16, sf.E4M3)), "Only 'dot' has scales of blocks"),
     )
+
+
+def test_vectors_of_an_own_unit_have_scales_of_its_blocks(rng, tmp_path):
+    path, unit = tmp_path / "cases", sf.blocked(4, sf.FP32, sf.FP32)
+    a, b = sf.round(3 * rng.standard_normal((2, 50, 4)), sf.E2M1, sf.nearest_even.saturating())
+    scales, c = 2.0 ** rng.integers(-9, 9, (2, 50, 1)), sf.round(rng.standard_normal(50), sf.FP32)
+    options = dict(accumulate=unit, blocks=(4, sf.E8M0))
+    sf.write_vectors(path, "dot", a, b, c, sf.E2M1, scales=tuple(scales), **options)
+    cases = sf.read_vectors(path, "dot", sf.E2M1, **options)
+    for have, want in zip(cases.operands, (a, b, *scales, c), strict=True):
+        assert_bits(have.astype(float), want)
+    assert_bits(cases.result, sf.round((a * b).sum(1) * (scales[0] * scales[1])[:, 0] + c, sf.FP32))
 
 
 def test_the_mode_of_a_sum_is_that_of_the_rounding_to_its_output(rng, tmp_path):

@@ -105,6 +105,32 @@ def test_invalid_words_codes_and_paths_raise_value_error(tmp_path):
                 call(path)
 
 
+def test_codes_with_unknown_digits_are_read_as_a_number_of_ones_choice(tmp_path):
+    for text, format, per_word, unknown, want in (
+        ("3c00 xxxx 3cZ0 4000", sf.FP16, 1, np.nan, [1.0, np.nan, np.nan, 2.0]),
+        ("4000_3c00 xxxx_4000 3xx4000", sf.FP16, 2, 0.0, [1.0, 2.0, 2.0, 0.0, 2.0, 0.0]),
+        ("x 0x0 0z1", sf.E2M1, 3, -1.0, [-1.0, -1.0, -1.0, 0.0, -1.0, 0.0, 0.5, -1.0, 0.0]),
+        ("x0 01", sf.fixed(5), 1, np.nan, [np.nan, 1.0]),  # code 10 is not a number
+        ("x0000 00000", sf.TF32, 1, 7.0, [7.0, 0.0]),
+    ):
+        assert_bits(sf.readmemh(written(tmp_path, text), format, per_word=per_word, unknown=unknown), np.float32(want))
+    assert_bits(sf.readmemb(written(tmp_path, "z1 00x0_0010"), sf.E2M1, per_word=2, unknown=6.0),
+                np.float32([6.0, 6.0, 1.0, 6.0]))  # fmt: skip
+    for text, unknown, words in (
+        ("3c00 xxxx", None, "a number has neither. Write unknown=numpy.nan to read"),
+        ("3c00", 0.1, "0.1 is not a number of FP16"),
+        ("3c00", [1.0, 2.0], "unknown must be NaN or a number of FP16, got"),
+        ("xxxxx", 1.0, "line 1: Code '11111' is not one of FP16"),
+        ("0xzz 0xx", 1.0, "line 1: '0xx' has a prefix"),
+        ("0xzz", None, "'0xzz' has digits that are unknown"),
+        ("xxxx xg", 1.0, "line 1: A code of FP16 is hexadecimal digits"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(words)):
+            sf.readmemh(written(tmp_path, text), sf.FP16, unknown=unknown)
+    with pytest.raises(ValueError, match=re.escape("A word of $readmemb is binary digits")):
+        sf.readmemb(written(tmp_path, "ax"), sf.E2M1, unknown=1.0)
+
+
 def test_words_of_several_numbers_are_read_back(tmp_path, rng):
     path = tmp_path / "memory"
     for format, per_word in ((sf.E2M1, 2), (sf.E2M3, 5), (sf.FP16, 4), (sf.TF32, 1), (sf.FP64, 3)):

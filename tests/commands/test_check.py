@@ -56,6 +56,23 @@ def test_operands_of_a_rounding_may_be_codes_of_fp32(tmp_path, capsys):
     assert "2 cases of round in FP32 to E5M2, nearest_even agree" in capsys.readouterr().out
 
 
+def test_a_list_of_two_formats_is_the_pair_of_operand_and_result_of_a_rounding(tmp_path, capsys):
+    for pair, digits in (
+        (("FP16", "fixed(8, symmetric=False)"), (4, 2)),
+        (("FP32", "E4M3FNUZ"), (8, 2)),
+        (("fixed(8)", "E3M4"), (2, 2)),
+    ):
+        path = write_unit(tmp_path, "unit", f'operation = "round"\nformat = {list(pair)}\nrounding = "toward_zero"\n')
+        lines = [line.split() for line in path.read_text().splitlines()]
+        assert {tuple(map(len, line)) for line in lines} == {(*digits, 2)} and len({x for x, *_ in lines}) >= 200
+        capsys.readouterr()
+        assert main(["check", str(path)]) == 0
+        assert (
+            f"200 cases of round in {sf.as_format(pair[0]) if '(' not in pair[0] else 'fixed(8)'} to "
+            in capsys.readouterr().out
+        )
+
+
 def test_a_unit_without_subnormal_numbers_reads_their_codes_as_zero(tmp_path):
     path = write_unit(tmp_path, "unit", 'operation = "add"\nformat = "Format(8, 7, subnormals=False)"\n')
     codes = [int(line.split()[0], 16) & 0x7FFF for line in path.read_text().splitlines()]
@@ -334,6 +351,10 @@ def test_a_file_without_a_description_or_vectors_is_refused(tmp_path, capsys):
 OTHER_UNITS = {
     "nvfp4": ('format = "E2M1"\naccumulate = "tensor_core(\'blackwell\', E2M1, scales=(16, E4M3))"\nterms = 24\n', 54),
     "mx": ('format = "E5M2"\naccumulate = "tensor_core(\'blackwell\', E5M2, scales=(32, E8M0))"\nterms = 33\n', 72),
+    "own": (
+        'format = "E2M1"\naccumulate = "blocked(32, FP32, FP32)"\nscales = "(32, E8M0)"\nterms = 40\nflags = false\n',
+        86,
+    ),
     "pair": ('format = "(E4M3, E5M2)"\naccumulate = "tensor_core(\'ada\')"\nflags = true\n', 11),
     "without": ('format = "FP16"\naccumulate = "FP32"\nflags = false\n', 10),
     "amd": ('format = "FP16"\naccumulate = "matrix_core(\'cdna2\', FP16)"\nflags = true\n', 11),
@@ -358,7 +379,7 @@ def test_lines_have_scales_before_c_and_flags_if_the_unit_has_them(name, tmp_pat
         path.write_text("\n".join([*lines[:5], " ".join([*others, scale, c, "0" * len(c)]), *lines[6:]]))
         capsys.readouterr()
         assert main(["check", str(path)]) == 1
-        assert ("scales b" in capsys.readouterr().out) == (name in ("nvfp4", "mx"))
+        assert ("scales b" in capsys.readouterr().out) == (name in ("nvfp4", "mx", "own"))
 
 
 def test_flags_of_a_sum_that_has_none_are_an_error(tmp_path, capsys):

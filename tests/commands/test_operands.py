@@ -170,6 +170,21 @@ def test_the_cases_of_a_dot_find_wrong_accumulators(tmp_path, capsys):
             assert differences >= 5, f"{accumulator} in place of {accumulate}: {differences} of 200 cases differ"
 
 
+def test_the_cases_of_a_unit_with_power_of_two_scales_find_a_sum_of_exponents_that_wraps(tmp_path):
+    for terms, format in ((4, "E2M1"), (64, "E4M3")):
+        unit = f"tensor_core('blackwell', {format}, scales=(32, E8M0))"
+        text = f'operation = "dot"\nformat = "{format}"\naccumulate = "{unit}"\nterms = {terms}\n'
+        case, (a, b, of_a, of_b, c) = read_unit_of(tmp_path, text)
+        codes = [sf.encode(x, sf.E8M0).astype(int) for x in (of_a, of_b)]
+        assert {0, 254} <= set(codes[0].flat) & set(codes[1].flat)
+        wrapped = np.where((codes[0] == 255) | (codes[1] == 255), 255, (codes[0] + codes[1] - 127) % 256)
+        (x, _), (y, _) = (case.compute([a, b, *of_blocks, c]) for of_blocks in (
+            (of_a, of_b), (sf.decode(wrapped, sf.E8M0), np.ones_like(of_b))
+        ))  # fmt: skip
+        assert np.count_nonzero((x != y) & ~(np.isnan(x) & np.isnan(y))) >= 5
+        assert np.count_nonzero(np.isinf(x)) >= 2 and np.count_nonzero(np.isfinite(x)) >= 170
+
+
 #: Wrong modes that the cases of an operation show; quotients, roots and products of few bits have few ties or none.
 WRONG_MODES = {
     "add": ("nearest_away", "toward_zero", "to_odd"),

@@ -178,8 +178,11 @@ class Operands(NamedTuple):
                 codes[codes == 2 ** (kind.bits - 1)] = 0
             numbers = sf.decode(codes, kind).astype(np.float64)
             if self.case.operation == DOT:  # random codes would give sums that are infinite or NaN
-                # The exponents of factors differ more in every fifth row.
-                reach = np.where(is_factor & (np.arange(size) // columns % 5 == 4), 12, 6)
+                # The exponents of factors differ more in every fifth row. In every eighth row, scales that are powers
+                # of two have all exponents, and often those at the ends, so that sums of exponents leave the range.
+                rows = np.arange(size) // columns
+                reach = np.where(is_factor & (rows % 5 == 4), 12, 6)
+                reach[(rows % 8 == 3) & (is_scale and not kind.has_zero)] = 3 << kind.exponent_bits >> 2
                 exponents = (words[1] % (2 * reach)).astype(np.int64) - reach
                 numbers = _with_exponents(_random_significands(words[0], words[3]), exponents, kind)
         rarity = 16 * columns if is_factor or is_scale else 2

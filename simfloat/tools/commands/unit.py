@@ -29,13 +29,15 @@ from simfloat.tools.commands.operands import Operands
 KEYS = {
     "operation": "'add', 'fma', 'round', ...; 'dot', a sum of products; a name such as TestFloat's 'f16_to_i32', or "
     "'f32_to_e5m2'",
-    "format": "the format of operands, two in a list for 'dot'; for 'round', whose operands are FP64 numbers, of the "
-    "result; not with names of TestFloat",
+    "format": "the format of operands, two in a list for 'dot'; for 'round', of the result of FP64 numbers, or two in "
+    "a list, of operand and result; not with names of TestFloat",
     "output": "the format of the result; by default the format of the operands, or of the accumulator; the accumulator "
     "'exact' needs it; not for 'round'",
     "rounding": "the rounding mode; by default 'nearest_even'; for 'dot', the mode of the rounding to output, because "
     "the accumulator contains the mode of its steps",
     "accumulate": "the accumulator of 'dot', such as 'fused(4, 20)' or 'sequential(FP32)'",
+    "scales": "the products per block and the format of scales of a 'dot', such as '(32, E8M0)', if the accumulator "
+    "has none of its own",
     "terms": "the number of products of 'dot'; by default 4",
     "addend": "false for a 'dot' whose sums all start from c = +0",
     "flags": "false for hardware without flags, true also for aligned and exact sums",
@@ -91,12 +93,13 @@ class Unit(NamedTuple):
         if case.operation == DOT:
             a, b, *of_blocks, c = operands
             operands, scales = [a, b, c], tuple(of_blocks) or None
-        arguments: list[Any] = [] if case.signature else [case.kinds[:2] if case.operation == DOT else case.kinds[0]]
+        has_pair = case.operation in (DOT, "round")
+        arguments: list[Any] = [] if case.signature else [case.kinds[:2] if has_pair else case.kinds[0]]
         arguments += [case.rounding] if case.operation != DOT or case.rounds_sums else []
-        if case.operation == "round":
-            arguments[0] = case.kinds[-1]
         options: dict[str, Any] = {} if case.signature or case.operation == "round" else {"output": case.kinds[-1]}
         options |= {"accumulate": case.accumulator, "scales": scales, "flags": case.flags}
+        if "scales" in self.description:
+            options["blocks"] = case.block, case.kinds[2]
         write_vectors(path, case.operation, *operands, *arguments, **options)
         if any(isinstance(kind, sf.Format) and not kind.subnormals for kind in case.kinds[:-1]):
             lines = path.read_text(encoding="ascii").splitlines()
@@ -179,7 +182,7 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
                 "an fma has another format, write a 'dot' with terms = 1 and accumulate = 'sequential(FORMAT OF C)'."
             )
         description["format"] = f"({', '.join(pair)})"
-    accumulate, format = description.get("accumulate"), description.get("format")
+    accumulate, format, scales = (description.get(key) for key in ("accumulate", "format", "scales"))
     operation = description["operation"]
     if operation in ("round", DOT, *OPERATIONS) and format is None:
         raise ValueError(
@@ -189,7 +192,7 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
     if operation == "round" and "output" in description:
         raise ValueError(
             "output is not a key of 'round': format is the format of the results, and operands are FP64 numbers. For "
-            'operands of another format, write operation = "f32_to_e5m2", or another such name.'
+            'operands of another format, write both formats: format = ["FP16", "E5M2"].'
         )
     case = case_of(
         operation,
@@ -198,6 +201,7 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
         description.get("output"),
         None if accumulate is None else parse(str(accumulate)),
         flags=description.get("flags"),
+        blocks=None if scales is None else parse(str(scales)),
     )
     addend = description.get("addend", True)
     if not isinstance(addend, bool):
