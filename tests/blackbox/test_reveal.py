@@ -53,6 +53,7 @@ FOUND_AGAIN = [
     (sf.lanes(3, sf.sequential(sf.FP16, sf.toward_zero), sf.FP32), sf.FP32, None),
     (sf.blocked(5, sf.FP16, sf.FP32), sf.FP32, None),
     (sf.blocked(7, sf.pairwise(sf.FP16), sf.kahan(sf.FP32)), sf.FP16, None),
+    (sf.blocked(5, sf.sequential(sf.FP16, sf.nearest_even.saturating()), sf.FP32), sf.FP16, None),
     (sf.kahan(sf.FP16), sf.FP16, None),
     (sf.fused(6, 20), sf.FP16, None),
     (sf.fused(6, 20, align=sf.nearest_even), sf.FP16, None),
