@@ -285,6 +285,19 @@ def test_sums_with_the_range_of_fp64_are_found():
     )
 
 
+def test_an_order_of_two_kinds_of_sums_is_said_to_be_that_of_no_accumulator():
+    def mixed(a, b):
+        chain, unit = sf.dot(a[:4], b[:4], accumulate=sf.FP32), sf.dot(a[4:], b[4:], accumulate=sf.fused(4, 16))
+        return sf.round(chain + unit, sf.FP32)
+
+    found = sf.reveal(mixed, 7, inputs=sf.FP16)
+    assert str(found.tree) == "0 + 1 + 2 + 3 + [4 5 6]" and found.accumulator is None and found.nearest == []
+    told = (
+        r"No accumulator adds in this order\. \d+ accumulators of other orders were tried, and each gives other bits\."
+    )
+    assert re.fullmatch(told, found.reason) and str(found).endswith(f"\n  {found.reason}")
+
+
 def test_what_was_found_prints():
     found = sf.reveal(black_box(sf.sequential(sf.FP32), sf.BF16, sf.BF16), 21, inputs=sf.BF16)
     first, order, reason, *excluded = str(found).split("\n")
