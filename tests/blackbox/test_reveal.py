@@ -53,6 +53,7 @@ FOUND_AGAIN = [
     (sf.lanes(3, sf.sequential(sf.FP16, sf.toward_zero), sf.FP32), sf.FP32, None),
     (sf.blocked(5, sf.FP16, sf.FP32), sf.FP32, None),
     (sf.blocked(7, sf.pairwise(sf.FP16), sf.kahan(sf.FP32)), sf.FP16, None),
+    (sf.blocked(5, sf.sequential(sf.FP16, sf.nearest_even.saturating()), sf.FP32), sf.FP16, None),
     (sf.kahan(sf.FP16), sf.FP16, None),
     (sf.fused(6, 20), sf.FP16, None),
     (sf.fused(6, 20, align=sf.nearest_even), sf.FP16, None),
@@ -282,6 +283,19 @@ def test_sums_with_the_range_of_fp64_are_found():
     assert sf.reveal(lambda a, b: sum((a * b).tolist()), 3, inputs=sf.Format(11, 40)).accumulator == sf.sequential(
         sf.FP64, products=sf.FP64
     )
+
+
+def test_an_order_of_two_kinds_of_sums_is_said_to_be_that_of_no_accumulator():
+    def mixed(a, b):
+        chain, unit = sf.dot(a[:4], b[:4], accumulate=sf.FP32), sf.dot(a[4:], b[4:], accumulate=sf.fused(4, 16))
+        return sf.round(chain + unit, sf.FP32)
+
+    found = sf.reveal(mixed, 7, inputs=sf.FP16)
+    assert str(found.tree) == "0 + 1 + 2 + 3 + [4 5 6]" and found.accumulator is None and found.nearest == []
+    told = (
+        r"No accumulator adds in this order\. \d+ accumulators of other orders were tried, and each gives other bits\."
+    )
+    assert re.fullmatch(told, found.reason) and str(found).endswith(f"\n  {found.reason}")
 
 
 def test_what_was_found_prints():

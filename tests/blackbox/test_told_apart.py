@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.analysis import reveal
 from simfloat.analysis.reveal.candidates import Candidate
 from simfloat.analysis.reveal.check import equal, exclusion
 from simfloat.analysis.reveal.probe import BlackBox
@@ -102,8 +103,33 @@ def test_accumulators_that_were_hard_to_exclude_are_printed_with_operands():
     close = [exclusion for exclusion in found.excluded if exclusion.is_close]
     assert [exclusion.candidate.accumulator for exclusion in close] == [sf.sequential(sf.FP16)]
     lines = str(found).split("\n")[3:]
-    assert len(lines) == 3 and lines[0] == f"  excluded: {close[0]}"
-    assert re.fullmatch(r"  excluded: .* gives \S+, f \S+ for a = \[.*\], b = \[.*\]", lines[0])
+    difference = r"gives \S+, f \S+ for a = \[.*\], b = \[.*\]"
+    assert len(lines) == 3 and found.nearest[0] is close[0]
+    assert re.fullmatch(rf"  closest: sequential\(FP16\): \d+ of \d+ sums agree; it {difference}", lines[0])
+    assert re.fullmatch(rf"  excluded: .* {difference}", lines[1])
+
+
+def test_the_closest_accumulator_of_the_order_is_printed_first(monkeypatch):
+    """It differs only for subnormal operands. Matrix units of other orders are tried before it."""
+    monkeypatch.setattr(reveal, "MOST_CANDIDATES", 40)
+    computed = {}
+
+    def without_subnormals(a):
+        return np.where(abs(a) < 2.0**-126, 0, a)
+
+    def f(a, b):
+        computed[a.tobytes(), b.tobytes()] = a, b
+        return sf.dot(without_subnormals(a), b, inputs=sf.BF16, accumulate=unit)
+
+    unit = sf.blocked(4, sf.fused(4, 16, sf.FP32), sf.FP32)
+    found = sf.reveal(f, 6, inputs=sf.BF16)
+    a, b = map(np.array, zip(*computed.values(), strict=True))
+    sums = [sf.matmul(x, b.T, inputs=sf.BF16, accumulate=unit).diagonal() for x in (a, without_subnormals(a))]
+    agreement = equal(*sums).sum(), len(a)
+    assert found.accumulator is None and found.nearest[0].agreement == agreement
+    assert f"\n  closest: {unit}: {agreement[0]} of {len(a)} sums agree; it gives " in str(found)
+    assert sf.tensor_core("ampere", sf.BF16) in [each.candidate.accumulator for each in found.excluded]
+    assert {each.candidate.accumulator.maker for each in found.nearest} == {"blocked"}
 
 
 def test_accumulators_that_round_once_and_through_a_wider_format_are_distinguished():

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.analysis.reveal.candidates import Candidate, candidates, order_text, permuted_chains
-from simfloat.analysis.reveal.check import Exclusion, exclusion, sample
+from simfloat.analysis.reveal.candidates import Candidate, adds_in_order, candidates, order_text, permuted_chains
+from simfloat.analysis.reveal.check import Closest, Exclusion, count_agreeing, exclusion, sample
 from simfloat.analysis.reveal.operands import results_format, rounded_operands
 from simfloat.analysis.reveal.order import Evidence, OrderNotFound, evidence_of, find_order
 from simfloat.analysis.reveal.probe import (
@@ -34,8 +35,8 @@ from simfloat.terminal import status
 #: The maximum number of products of a sum that can be revealed.
 MOST_TERMS = 2048
 
-#: The number of excluded accumulators that are printed.
-SHOWN = 3
+#: The number of excluded accumulators that are printed, and the number that are compared to find the closest ones.
+SHOWN, COMPARED = 3, 16
 
 
 #: The message if no accumulator has the order.
@@ -50,8 +51,8 @@ class Revealed:
     """The result of :func:`simfloat.reveal`.
 
     `accumulator` gives the same bits as the function, with operands in `inputs` and results rounded to `output` in the
-    mode `rounding`. :meth:`dot` uses all four. It prints with three of the excluded accumulators, those with `is_close`
-    first.
+    mode `rounding`. :meth:`dot` uses all four: ``order.dot(a, b)`` has the bits of the function. It prints with
+    `nearest`.
 
     Parameters:
         accumulator: the accumulator; None if no accumulator gives the same bits.
@@ -59,9 +60,11 @@ class Revealed:
         inputs: the formats of both operands.
         tree: the order of the additions; None if probes did not show one.
         reason: how far the result was checked, or the reason why there is no accumulator or no tree.
-        excluded: for every accumulator of that order that gives other bits, operands that show it: ``candidate``,
+        excluded: for every accumulator that was tried and gives other bits, operands that show it: ``candidate``,
             ``a``, ``b``, the ``result`` of f, and the ``other`` result. ``is_close`` is True if only the sums that were
-            built to break the accumulator showed a difference.
+            built to break the accumulator showed a difference. Matrix units of other orders are among them. If there is
+            no accumulator, the first one is the closest of that order; its ``agreement`` is the number of sums in which
+            it agrees with f, and the number of all sums.
         rounding: the rounding mode of the results; None for nearest even.
     """
 
@@ -72,6 +75,14 @@ class Revealed:
     reason: str
     excluded: tuple[Exclusion, ...] = ()
     rounding: Rounding | None = None
+
+    @property
+    def nearest(self) -> list[Exclusion]:
+        """At most three of the excluded accumulators that add in the order of the function, the closest ones first."""
+        # If there is no accumulator, the closest ones are the first ones.
+        ranked = sorted(self.excluded, key=lambda each: self.accumulator is not None and not each.is_close)
+        is_of_order = partial(adds_in_order, inputs=self.inputs, tree=self.tree)
+        return list(islice((each for each in ranked if is_of_order(each.candidate.accumulator)), SHOWN))
 
     def dot(self, a: ArrayLike, b: ArrayLike) -> NDArray[np.floating]:
         """Return the sum of the products of two vectors, added as the function adds them.
@@ -105,9 +116,8 @@ class Revealed:
         if self.accumulator is not None:
             accumulator = str(Candidate(self.accumulator, self.output, self.rounding))
         order = "" if self.tree is None else f"\n  order: {self.tree}"
-        nearest = sorted(self.excluded, key=lambda exclusion: not exclusion.is_close)[:SHOWN]
-        excluded = "".join(f"\n  excluded: {exclusion}" for exclusion in nearest)
-        return f"{accumulator}{order}\n  {self.reason}{excluded}"
+        lines = [f"{'closest' if isinstance(each, Closest) else 'excluded'}: {each}" for each in self.nearest]
+        return "\n  ".join([f"{accumulator}{order}", self.reason, *lines])
 
     def __repr__(self) -> str:
         return f"<Revealed {self}>"
@@ -121,7 +131,7 @@ def reveal(
     seed: int = 0,
     calls: int = MOST_CALLS,
 ) -> Revealed:
-    """Find the order and precision in which a function adds, and the accumulator that gives the same bits.
+    """Find the order and precision in which a function adds, and a sum that gives the same bits.
 
     The order is found by FPRev (Xie et al., arXiv 2411.00442). In a sum of ones, one large M and one -M, a one is lost
     exactly if it is added before M and -M cancel. Counting the ones that remain, for several positions of M and -M,
@@ -158,7 +168,9 @@ def reveal(
         calls: the maximum number of calls of f; usually some thousands are needed.
 
     Returns:
-        A `Revealed`. Its `reason` states if `calls` was too small.
+        A `Revealed`. Its ``dot(a, b)`` returns the bits of f. The parts of this sum are ``accumulator``, ``output``
+        (the format of the results, if f rounds the sums of the accumulator) and ``rounding``. Its `reason` states if
+        `calls` was too small. If no accumulator gives all the bits, it prints with the closest one of that order.
 
     Raises:
         ValueError: if k is not from 2 to 2048; if a format has no sign or no 0, or does not have 1 and 2 as normal
@@ -239,6 +251,8 @@ class _Search:
             )
             return self._conclude(None, self.verdict)
         self.verdict = f"{len(excluded)} accumulators were tried, and each gives other bits." if excluded else NONE
+        if excluded and next(self._nearest(), None) is None:
+            self.verdict = f"{NONE} {self.verdict.replace(' were', ' of other orders were')}"
         if len(excluded) == MOST_CANDIDATES:
             self.verdict += " No more are tried."
         advice = ""
@@ -259,8 +273,23 @@ class _Search:
     def _conclude(self, candidate: Candidate | None, *story: str) -> Revealed:
         accumulator, output, rounding = candidate or (None, None, None)
         reason = " ".join(filter(None, (self._order, *story)))
-        excluded = tuple(self.excluded)
-        return Revealed(accumulator, output, self.box.inputs, self._tree, reason, excluded, rounding)
+        excluded = self.excluded
+        nearest = list(islice(self._nearest(), COMPARED)) if candidate is None else []
+        if nearest:
+            agreements = {each.candidate: count_agreeing(each.candidate, self.box) for each in nearest}
+            first, *others = sorted(nearest, key=lambda each: -agreements[each.candidate])
+            closest = Closest(*first)
+            closest.agreement = agreements[first.candidate], self.box.sum_count
+            excluded = [closest, *others, *(each for each in excluded if each.candidate not in agreements)]
+        return Revealed(accumulator, output, self.box.inputs, self._tree, reason, tuple(excluded), rounding)
+
+    def _nearest(self) -> Iterator[Exclusion]:
+        """Yield the excluded accumulators of the order: first those that agreed in most sums before one differed."""
+        numbers = self.box.numbers_of((a, b) for _, a, b, *_ in self.excluded)
+        pairs = zip(numbers, self.excluded, strict=True)  # the latest sums are compared first
+        for _, nearest in sorted(pairs, key=lambda pair: (not pair[1].is_close, pair[0])):
+            if adds_in_order(nearest.candidate.accumulator, self.box.inputs, self._tree):
+                yield nearest
 
 
 def _describe_permutation(box: BlackBox, evidence: Evidence, tree: Tree) -> str:

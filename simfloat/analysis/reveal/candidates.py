@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.analysis.reveal.order import Evidence, all_modes
-from simfloat.analysis.reveal.probe import ProductRange, Tree
+from simfloat.analysis.reveal.order import Evidence, OrderNotFound, all_modes, find_order
+from simfloat.analysis.reveal.probe import (
+    BlackBox,
+    ContradictoryProbes,
+    OutOfCalls,
+    ProductRange,
+    Tree,
+    first_part,
+    span_of,
+)
 from simfloat.analysis.reveal.readings import (
     Chain,
     Chunks,
@@ -27,12 +35,14 @@ from simfloat.analysis.reveal.readings import (
     depth_of,
     is_same_order,
     readings_of,
+    tree_of,
 )
 from simfloat.formats import BF16, CATALOG, FP16, FP32, TF32, Format, Rounding, nearest_even, to_odd
 from simfloat.formats.format import TININESS
 from simfloat.sums import (
     Accumulator,
     blocked,
+    dot,
     exact,
     fused,
     lanes,
@@ -45,7 +55,7 @@ from simfloat.sums import (
     trees,
 )
 from simfloat.sums.trees import ROUNDED_ORDERS
-from simfloat.sums.units import AMD_UNITS, INSTRUCTIONS, NVIDIA_UNITS
+from simfloat.sums.units import AMD_UNITS, INSTRUCTIONS, NVIDIA_UNITS, TWO_STEPS, TensorCore
 
 E8M13 = Format(8, 13)
 
@@ -138,6 +148,23 @@ def permuted_chains(evidence: Evidence, tree: Tree) -> Iterator[PermutedCandidat
                 candidate = PermutedCandidate(accumulator, output, rounding)
                 candidate.places = places
                 yield candidate
+
+
+@lru_cache(maxsize=64)  # a unit is tried with several outputs
+def adds_in_order(accumulator: Accumulator, inputs: tuple[Format, Format], tree: Tree | None) -> bool:
+    """True if the accumulator adds as the tree does. Matrix units are tried for every tree, others only for theirs."""
+    if tree is None or accumulator not in _units(inputs):
+        return True
+    if isinstance(accumulator, TensorCore) and accumulator.row is not TWO_STEPS:
+        return tree_of(Chunks(accumulator.chunk), tree.terms) == tree
+    for terms in (min(2 * (accumulator.chunk or 1), tree.terms), tree.terms):  # short sums show most differences
+        box = BlackBox(partial(dot, inputs=inputs, accumulate=accumulator), terms, inputs)
+        try:
+            if find_order(box, span_of(box)) != first_part(tree, terms):
+                return False
+        except (ValueError, OrderNotFound, ContradictoryProbes, OutOfCalls):
+            return False
+    return True
 
 
 def _all_accumulators(evidence: Evidence, tree: Tree | None) -> Iterator[Accumulator]:

@@ -320,8 +320,26 @@ class Exclusion(NamedTuple):
     is_close: bool = False
 
     def __str__(self) -> str:
+        return f"{self.candidate} {self.difference}"
+
+    @property
+    def difference(self) -> str:
+        """Both results and the operands."""
         what = "does not support" if self.other is None else f"gives {self.other!r}, f {self.result!r} for"
-        return f"{self.candidate} {what} a = {_text(self.a)}, b = {_text(self.b)}"
+        return f"{what} a = {_text(self.a)}, b = {_text(self.b)}"
+
+
+class Closest(Exclusion):
+    """The excluded accumulator with the most bits of the function.
+
+    `agreement` is the number of sums in which both agree, and the number of all sums that the function computed.
+    """
+
+    agreement: tuple[int, int]
+
+    def __str__(self) -> str:
+        agreeing, count = self.agreement
+        return f"{self.candidate}: {agreeing} of {count} sums agree; it {self.difference}"
 
 
 def _text(x: NDArray) -> str:
@@ -361,10 +379,20 @@ def exclusion(candidate: Candidate, box: BlackBox) -> Exclusion | None:
     return None
 
 
+def count_agreeing(candidate: Candidate, box: BlackBox) -> int:
+    """Return the number of computed sums for which the accumulator gives the bits of the function."""
+    return sum(int((~_compare(candidate, box, sums)[1]).sum()) for sums in box.sums())
+
+
+def _compare(candidate: Candidate, box: BlackBox, sums: Sums) -> tuple[NDArray[np.float64] | None, NDArray[np.bool_]]:
+    """Return the sums of the accumulator, None if it does not support the operands; and True where they differ."""
+    ours = candidate.sums(box.inputs, sums.a, sums.b)
+    return ours, np.ones(len(sums.a), np.bool_) if ours is None else ~equal(ours, sums.results)
+
+
 def _difference(candidate: Candidate, box: BlackBox, sums: Sums) -> Exclusion | None:
     a, b, results = sums
-    ours = candidate.sums(box.inputs, a, b)
-    differs = np.ones(len(a), np.bool_) if ours is None else ~equal(ours, results)
+    ours, differs = _compare(candidate, box, sums)
     if not differs.any():
         return None
     n = int(differs.argmax())

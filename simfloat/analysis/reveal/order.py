@@ -402,12 +402,13 @@ def evidence_of(box: BlackBox, span: ProductRange, tree: Tree | None) -> Evidenc
     """Return the evidence that probes of a function give; without a tree, only the evidence of its results."""
     if tree is None:
         return Evidence(box.inputs, span, [], last_addition(box, span, None), alignment(box, span, None))
-    overflow = box.products(dict.fromkeys(range(box.terms), 2.0**span.high))
+    large = 2.0**span.high
+    sums = [box.products(dict.fromkeys(places, large)) for places in (range(box.terms), tree.nodes[0][:2])]
     return Evidence(
         box.inputs,
         span,
         additions_of(box, span, tree) or [UNSEEN],
         last_addition(box, span, tree),
         alignment(box, span, tree),
-        overflow / 2 < 2.0**span.high,
+        min(sums) / 2 < large,  # all products together, or a part of them
     )

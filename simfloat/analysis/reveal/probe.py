@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -76,13 +76,20 @@ class BlackBox:
 
     def __call__(self, a: NDArray, b: NDArray) -> float:
         """Return the result of the function for two vectors, from the cache if it is there."""
-        x, y = (np.asarray(v, dtype) for v, dtype in zip((a, b), self._dtypes, strict=True))
-        operands = x.tobytes() + y.tobytes()
-        if self.terms > SHORT:
-            operands = zlib.compress(operands, 1)
-        if operands not in self._answers:
-            self._answers[operands] = self.call_function(x, y)
-        return self._answers[operands]
+        row = self._row(a, b)
+        if row not in self._answers:
+            self._answers[row] = self.call_function(a, b)
+        return self._answers[row]
+
+    def _row(self, a: NDArray, b: NDArray) -> bytes:
+        """Return two vectors in their cached form."""
+        row = b"".join(np.asarray(v, dtype).tobytes() for v, dtype in zip((a, b), self._dtypes, strict=True))
+        return zlib.compress(row, 1) if self.terms > SHORT else row
+
+    def numbers_of(self, operands: Iterable[tuple[NDArray, NDArray]]) -> list[int]:
+        """Return for each pair of vectors the number of sums that were computed before their sum."""
+        numbers = {row: number for number, row in enumerate(self._answers)}
+        return [numbers[self._row(a, b)] for a, b in operands]
 
     @property
     def sum_count(self) -> int:
@@ -334,6 +341,17 @@ def subtree(tree: Tree, roots: Sequence[int], top: int) -> Tree:
     for place in sorted(inside - set(number)):
         number[place] = builder.add([number[child] for child in tree.children(place)])
     return builder.tree(number[top])
+
+
+def first_part(tree: Tree, terms: int) -> Tree:
+    """Return the order in which a tree adds its first products, if the other ones are absent."""
+    builder = Builder(terms)
+    number = {leaf: leaf for leaf in range(terms)}
+    for place, node in enumerate(tree.nodes, start=tree.terms):
+        children = [number[child] for child in node if child in number]
+        if children:
+            number[place] = builder.add(children)
+    return builder.tree(number[tree.root])
 
 
 def _parts(tree: Tree, place: int) -> list[int | str]:

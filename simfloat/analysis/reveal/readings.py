@@ -166,7 +166,7 @@ def readings_of(tree: Tree, nested: int = DEPTH) -> Iterator[Reading]:
     # a library's order is never a part of another order
     libraries = map(LikeLibrary, ORDERS if nested == DEPTH else ())
     simple: list[Reading] = [Chain(), Pairs(), LikeNumPy(), *libraries, *_chunks(tree)]
-    fitting = [reading for reading in simple if _tree(reading, tree.terms) == tree]
+    fitting = [reading for reading in simple if tree_of(reading, tree.terms) == tree]
     is_binary, in_order = all(len(node) == 2 for node in tree.nodes), InOrder(tree.text)
     if not fitting and is_binary and nested < DEPTH:
         fitting.append(in_order)
@@ -184,10 +184,10 @@ def depth_of(reading: Reading) -> int:
 
 def is_same_order(reading: Reading, other: Reading, terms: int) -> bool:
     """True if both readings add `terms` products in the same order."""
-    return _tree(reading, terms) == _tree(other, terms)
+    return tree_of(reading, terms) == tree_of(other, terms)
 
 
-def _tree(reading: Reading, terms: int) -> Tree | None:
+def tree_of(reading: Reading, terms: int) -> Tree | None:
     """Return the tree of `terms` products; None if the order is for another number of products."""
     builder = Builder(terms)
     try:
@@ -249,7 +249,7 @@ def _runs(tree: Tree, nested: int) -> Iterator[Reading]:
         spans = [range(start, min(start + size, terms)) for start in range(0, terms, size)]
         for inner, outer in _of_parts(tree, node_of, spans, nested):
             reading = Runs(size, inner, outer)
-            if _tree(reading, terms) == tree:
+            if tree_of(reading, terms) == tree:
                 yield reading
 
 
@@ -260,7 +260,7 @@ def _lanes(tree: Tree, nested: int) -> Iterator[Strided]:
         parts = [range(lane, tree.terms, count) for lane in range(count)]
         for inner, outer in _of_parts(tree, node_of, parts, nested):
             reading = Strided(count, inner, outer)
-            if _tree(reading, tree.terms) == tree:
+            if tree_of(reading, tree.terms) == tree:
                 yield reading
 
 
