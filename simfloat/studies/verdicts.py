@@ -258,7 +258,7 @@ def all_of(tests: Sequence[Outcome]) -> Outcome:
     """Combine the tests of a claim's parts; the worst part gives the verdict.
 
     If every part is needed, the level is the largest level of the parts. If one part is enough, it is the smallest one
-    times the number of parts (Bonferroni); if that is above 5 %, the claim is undecided.
+    times the number of parts (Bonferroni); if that is above 5 %, the claim is inconclusive.
     """
     if not tests:
         raise ValueError("The list of tests is empty; a claim of several parts needs one test for each.")
@@ -290,7 +290,7 @@ def _range_test(samples: NDArray, low: float, high: float, text: str) -> Outcome
 
 
 def _unless_diverged(verdict: str, samples: NDArray, high: float) -> str:
-    """Return the verdict, but not that values with an infinite one among them are below a limit."""
+    """Return the verdict; "inconclusive" if it is that samples with an infinite one are below a limit."""
     excluded = verdict == REPRODUCED and math.isfinite(high) and bool(np.isposinf(samples).any())
     return INCONCLUSIVE if excluded else verdict
 
@@ -309,7 +309,7 @@ def _limits(word: str, margin: float) -> tuple[float, ...]:
 def comparison_of(samples: NDArray, margin: float, diverged: bool | None = None) -> tuple[str, float | None]:
     """Return the verdict for differences (larger is worse) and its level; equal differences have no level.
 
-    `diverged` says if a run diverged; by default it did if a difference is inf.
+    `diverged` is True if a run diverged; by default, if a difference is inf.
     """
     word = comparison_word(interval_of(samples, diverged), margin)
     if _some_diverged(samples, diverged) and word not in (WORSE, BETTER):
@@ -349,7 +349,7 @@ def _has_no_mean(samples: NDArray, diverged: bool | None = None) -> bool:
 
 
 def _some_diverged(samples: NDArray, diverged: bool | None = None) -> bool:
-    """True if a run diverged: as said, or by default if a sample is inf."""
+    """True if a run diverged; by default, if a sample is inf."""
     return bool(np.isposinf(samples).any()) if diverged is None else diverged
 
 

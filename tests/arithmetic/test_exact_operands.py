@@ -243,7 +243,7 @@ def test_an_observer_counts_them_as_the_same_numbers_in_float64():
         assert recorder.counts()["unchanged"] == lost
 
 
-def test_what_is_no_number_or_out_of_reach_is_refused_at_once():
+def test_invalid_and_huge_operands_are_refused_at_once():
     start = time.process_time()
     for x in (
         *("1e", "0x", "", "1/0", "0x.p1", "1,5", "1e999999999", "0x1p99999999999", "1e99999999999999999999"),
@@ -269,7 +269,7 @@ def test_the_remedy_for_a_number_of_mpmath_is_exact():
     assert (sf.round(exact, sf.FP16), sf.round(rounded, sf.FP16)) == (-1 - 2.0**-10, -1.0)
 
 
-def test_what_does_not_take_them_says_how_they_are_rounded_once():
+def test_a_function_without_exact_operands_says_how_to_round_them_once():
     for given, found in ((["0.5"], "got the text '0.5'"), ([THIRD], "float64 cannot hold exactly, such as 1/3")):
         for call in (
             lambda x: sf.sum(x, accumulate=sf.FP32), lambda x: sf.dot(x, x, accumulate=sf.FP32),
