@@ -145,7 +145,7 @@ def test_arithmetic_of_fractions_is_rounded_once():
     assert_bits(sf.sqrt(["-1/3", "inf", "-0", 4, "nan"], sf.FP16), [np.nan, np.inf, -0.0, 2.0, np.nan])
 
 
-def test_a_draw_meets_the_exact_result():
+def test_a_draw_is_compared_with_the_exact_result():
     # nu lies beside a threshold of the draws by 2^-200, which no float64 shows.
     draws = ((bits, draw) for bits in (3, 8, 32) for draw in (1, 2 ** (bits - 1), 2**bits - 1))
     for (bits, draw), variant in product(draws, "ABC"):
@@ -188,7 +188,7 @@ def test_functions_of_numbers_that_float64_lacks_are_rounded_once():
                     assert_bits(getattr(sf, name)(list(map(str, numbers)), format, rounding), expected)
 
 
-def test_functions_are_exact_or_special_where_they_are():
+def test_functions_have_their_exact_and_special_results():
     for name, operands, result in (
         ("log10", (["0.001", "1e400", 10**23],), [-3.0, 400.0, 23.0]),
         ("log2", ([2**2000, Fraction(1, 2**2000)],), [2000.0, -2000.0]),
