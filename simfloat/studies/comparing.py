@@ -268,11 +268,11 @@ def _samples(label: Any, ours: NDArray, theirs: NDArray, kind: str, sign: int) -
     if kind == RATIO:
         _check_positive(label, ours, theirs)
     worst = sign * math.inf if kind == DIFFERENCE or sign > 0 else 0.0
-    lost = [np.isnan(values) | (values == sign * math.inf) for values in (ours, theirs)]
+    diverged = [np.isnan(values) | (values == sign * math.inf) for values in (ours, theirs)]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        mine, other = (np.where(each, worst, values) for each, values in zip(lost, (ours, theirs), strict=True))
+        mine, other = (np.where(each, worst, values) for each, values in zip(diverged, (ours, theirs), strict=True))
         samples = np.log(mine) - np.log(other) if kind == RATIO else mine - other
-    return samples, int((lost[0] | lost[1]).sum())
+    return samples, int((diverged[0] | diverged[1]).sum())
 
 
 def _median(samples: NDArray[np.float64]) -> float:

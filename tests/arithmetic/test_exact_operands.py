@@ -86,7 +86,7 @@ def test_a_number_of_any_precision_is_rounded_once():
         assert_bits(sf.round(x, format), np.array(result), of=x)
         assert_bits(sf.round([x], format), np.array([result]), of=x)
         assert_bits(sf.array(x, format).numbers.astype(np.float64), np.array(result), of=x)
-    # NumPy makes texts of all numbers beside a text: that of 0.1 is another number.
+    # NumPy converts all numbers of a list with a text to texts; the text of 0.1 is another number.
     assert_bits(sf.round([0.1, "0.1"], sf.FP64, sf.toward_negative), np.array([0.1, 0.09999999999999999]))
     assert_bits(sf.add([[0.5, "1/3"], [THIRD, 1]], np.float32(0.5), sf.BF16), [[1.0, 0.83203125], [0.83203125, 1.5]])
     out = np.zeros(2)

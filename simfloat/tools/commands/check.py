@@ -34,7 +34,7 @@ CODE_OR_UNKNOWN = re.compile("[0-9a-fxz]+", re.IGNORECASE)
 UNKNOWN_FLAGS = 255
 
 #: The message on missing cases lists at most this many repeated lines, and as many lines with other operands.
-MOST_CAUSES = 3
+MOST_LINES = 3
 
 FLAG_NAMES = ((16, "invalid"), (8, "division by zero"), (4, "overflow"), (2, "underflow"), (1, "inexact"))
 
@@ -116,13 +116,13 @@ def _compare(path: Path, unit: Unit | None) -> int:
 
 def _has_all_cases(path: Path, unit: Unit, case: Case, cases: Cases, vectors: Vectors) -> bool:
     """Return True if a file has all cases of its unit; otherwise print their number, and lines that replace them."""
-    missing, causes = max(unit.cases - len(cases), 0), ""
+    missing, lines = max(unit.cases - len(cases), 0), ""
     if unit.version in (None, VERSION) and case.kinds == unit.case.kinds:
         absent, repeated, others = _compare_operands(unit, case, vectors)
         if unit.version is not None or not others:
             missing = absent
             numbers = [number for number, _ in cases]
-            causes = _causes(
+            lines = _replacement_lines(
                 path, [(numbers[n], numbers[first]) for n, first in repeated], [numbers[n] for n in others]
             )
         elif not missing:
@@ -133,17 +133,16 @@ def _has_all_cases(path: Path, unit: Unit, case: Case, cases: Cases, vectors: Ve
     if missing:
         verb = "is" if missing == 1 else "are"
         print(
-            f"{path} has {unit.cases - missing} of the {unit.cases} cases of its unit: {missing} {verb} missing."
-            f"{causes}"
+            f"{path} has {unit.cases - missing} of the {unit.cases} cases of its unit: {missing} {verb} missing.{lines}"
         )
     return missing == 0
 
 
-def _causes(path: Path, repeated: list[tuple[int, int]], others: list[int]) -> str:
+def _replacement_lines(path: Path, repeated: list[tuple[int, int]], others: list[int]) -> str:
     """Return sentences on the first lines that replace missing cases."""
-    texts = [f"line {number} repeats line {first}" for number, first in repeated[:MOST_CAUSES]]
-    texts += [f"line {number} has operands of no case" for number in others[:MOST_CAUSES]]
-    rest = max(len(repeated) - MOST_CAUSES, 0) + max(len(others) - MOST_CAUSES, 0)
+    texts = [f"line {number} repeats line {first}" for number, first in repeated[:MOST_LINES]]
+    texts += [f"line {number} has operands of no case" for number in others[:MOST_LINES]]
+    rest = max(len(repeated) - MOST_LINES, 0) + max(len(others) - MOST_LINES, 0)
     texts += [f"and so on in {rest} more lines"] if rest else []
     return f"\n{path}: {', '.join(texts)}." if texts else ""
 
@@ -152,7 +151,7 @@ def _compare_operands(unit: Unit, case: Case, vectors: Vectors) -> tuple[int, li
     """Compare the operands of a file with those of its unit, in any order.
 
     Return the number of missing cases; for each line that repeats a case more often than the unit does, its place and
-    that of the first line with this case; and the places of lines that are not cases of the unit.
+    the place of the first line with this case; and the places of lines that are not cases of the unit.
     """
     due = Counter(_rows_of_codes(unit.operands(), unit.case))
     absent, first_places = due.copy(), dict[bytes, int]()
