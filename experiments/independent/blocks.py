@@ -17,12 +17,12 @@ Quantizer = Callable[[Any], Any]
 E4M3, E2M1 = (3, -6, 448.0), (1, 0, 6.0)
 
 
-#: Letters of a context, and a batch; tokens of the alphabet, with some that do not occur, so that blocks are full.
+#: The letters in a context, the contexts in a batch, and the tokens; some tokens do not occur, so blocks are full.
 CONTEXT, BATCH, ALPHABET = 32, 8, 128
 
 
 def quantizer(format: tuple[int, int, float], size: int, scales: str, is_random: bool = False) -> Quantizer:
-    """Return a rounding in blocks, to nearest or at random; scales are powers of two ("floor" or "up"), or "E4M3"."""
+    """Return a rounding in blocks, to nearest or stochastic; scales are powers of two ("floor", "up") or "E4M3"."""
     import torch
 
     _, _, largest = format
@@ -45,7 +45,7 @@ def quantizer(format: tuple[int, int, float], size: int, scales: str, is_random:
 
 
 def nearest(x: Any, format: tuple[int, int, float], noise: Any = None) -> Any:
-    """Return the nearest numbers of the format, ties to even, saturated; with noise from 0 to 1, at random instead."""
+    """Round to nearest even, or stochastically with noise from 0 to 1; a value beyond the largest number saturates."""
     import torch
 
     bits, least, largest = format

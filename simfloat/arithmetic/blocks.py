@@ -260,7 +260,7 @@ class BlockScaled:
         elements: numbers of the element format, in the shape of the quantized array.
         scales: numbers of the scale format, one for each block along `axis`.
         block: the number of elements that share a scale.
-        axis: the axis along which blocks run; a negative number counts from the last axis, and is replaced.
+        axis: the axis along which blocks run; a negative one is stored as the equal axis from 0.
         tensor_scale: a scale of the whole array; by default 1.
 
     Examples:
@@ -319,7 +319,8 @@ def block_quantize(
 
     Each run of `block` elements along `axis` shares a scale; a short last run is a block as well. amax is the largest
     magnitude of a block, and max is the largest number of `format`. :func:`simfloat.matmul` sums products of the scaled
-    values; a cast with block scales (`inputs=`) has one sum in each block, and removes the scales from it.
+    values. With a cast with block scales (`inputs=`), it sums the products of elements of each block, and removes the
+    scales from this sum.
 
     With E8M0 scales (OCP MX), the scale is a power of two X, and elements are x / X, rounded once and saturating.
     `rule` is one of:

@@ -38,10 +38,10 @@ from simfloat.formats.decimal_functions import FAR_BEYOND
 Kind = Literal["pointwise", "contraction", "reduction", "movement", "composite"]
 
 #: exact: the exact result is rounded once, in every mode, for all operands. elementary: correctly rounded in every
-#: deterministic mode for 16-bit operands and results. For others, correct rounding has an error that is smaller by less
-#: than 2^-20 units in the last place. single: like elementary, but correctly rounded for FP32 operands and results of
-#: at most 32 bits. representable: float64 represents the exact result for float64 operands, so these operations have no
-#: kernel.
+#: deterministic mode for 16-bit operands and results. For others, the error is below 0.5 + 2^-20 units in the last
+#: place under rounding to nearest, and below 1 + 2^-20 in other modes. single: like elementary, but correctly rounded
+#: for FP32 operands and results of at most 32 bits. representable: float64 represents the exact result for float64
+#: operands, so these operations have no kernel.
 Accuracy = Literal["exact", "elementary", "single", "representable", ""]
 
 #: The arrays that derivatives read: the operands, for each operand the other one, the result, or operands and result.

@@ -249,7 +249,7 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     array: NDArray = codes if is_on_gpu(codes) else _as_code_array(codes, format)  # type: ignore[assignment]
     codes = read_codes(codes, format) if array.dtype.kind in "UT" else array
     if codes.dtype.kind not in "iu":
-        raise ValueError(f"Codes are integers, got dtype {codes.dtype}; hexadecimal texts also are codes.")
+        raise ValueError(f"Codes are integers, got dtype {codes.dtype}; hexadecimal texts are also accepted.")
     if format.special == "fixed_symmetric":
         _check_symmetric(codes, format)
     numbers = _numbers_by_loop(codes, format)

@@ -26,11 +26,11 @@ Result = NDArray[np.floating]
 _ACCURACY = {
     "exact": "The exact result is rounded once, in every mode and for all operands.",
     "elementary": """The result is correctly rounded in every deterministic mode if the operands are FP16 or
-BF16 numbers and the format has at most 16 bits. Otherwise the error is below 0.5 + 2^-20 units in the last place to
-nearest, and below 1 + 2^-20 units in the other modes. The bits are the same on every processor.""",
+BF16 numbers and the format has at most 16 bits. Otherwise the error is below 0.5 + 2^-20 units in the last place under
+rounding to nearest, and below 1 + 2^-20 units in the other modes. The bits are the same on every processor.""",
     "single": """The result is correctly rounded in every deterministic mode if the operands are FP32 numbers and
-the format has at most 32 bits. Otherwise the error is below 0.5 + 2^-20 units in the last place to nearest, and below
-1 + 2^-20 units in the other modes. The bits are the same on every processor.""",
+the format has at most 32 bits. Otherwise the error is below 0.5 + 2^-20 units in the last place under rounding to
+nearest, and below 1 + 2^-20 units in the other modes. The bits are the same on every processor.""",
     "representable": "The exact result is rounded once, in every mode and format and for all operands.",
 }
 

@@ -218,7 +218,8 @@ def readmemh(
         format: the format of the codes, or its name.
         per_word: the number of codes in a word. The first one is in the lowest bits.
         unknown: the value of codes with digits x or z: a number of the format, or NaN, even if the format has no NaN.
-            A word that begins with x or z, and lacks digits, is filled up with it. By default, they are an error.
+            If a word begins with x or z and has too few digits, the missing digits are also unknown. By default, such
+            codes are an error.
 
     Returns:
         A vector from the lowest address to the highest, with the dtype of :func:`simfloat.decode`.
@@ -384,9 +385,10 @@ def _word(word: str, format: Format, per_word: int, base: Base) -> int:
 
 
 def _unknown_bits(word: str, bits: int, base: Base) -> int:
-    """Return the mask of digits x and z, but 0 for a prefix 0x, with which a word is longer or shorter than its bits.
+    """Return a mask with ones for the digits x and z of a word, and 0 if it has none.
 
-    If the first digit is x or z, it also fills up a short word (IEEE 1364-2005, 3.5.1).
+    If the first digit is x or z, it also fills up a short word (IEEE 1364-2005, 3.5.1). In a word that is longer or
+    shorter than `bits`, 0x is a prefix.
     """
     if UNKNOWN.fullmatch(word) is None:
         return 0

@@ -48,7 +48,7 @@ PAIRS = "torch.float4_e2m1fn_x2"
 #: Alternatives for dtypes without real numbers, by their kind.
 REMEDIES = {
     "S": "np.asarray({0}).astype(str), the texts",
-    "sparse": "{0}.toarray(), because zeros take part in sums (or only {0}.data, if zeros stay)",
+    "sparse": "{0}.toarray(), because zeros take part in sums (or only {0}.data, if 0 gives 0)",
     "mpf": "fractions.Fraction(*mpmath.libmp.to_rational({0}._mpf_)), which is exact, or float({0}), which is rounded",
     "c": "the parts, {0}.real and {0}.imag, one after the other",
     "V": "simfloat.decode({}, format): numpy.load returns bfloat16 as dtype V2 (simfloat.BF16) and FP8 as dtype V1 "

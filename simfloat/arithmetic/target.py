@@ -405,7 +405,7 @@ def result_dtype(operands: list[NDArray], format: Format) -> FloatType:
 
 
 def check_precision(format: Format, rounding: Rounding, is_exact: bool = False, operation: str = "") -> None:
-    """Raise ValueError, which names the operation, for formats for which float64 cannot guarantee a single rounding.
+    """Raise ValueError, naming the operation, if float64 cannot guarantee a single rounding to the format.
 
     `is_exact` is True for sums, and for operations with exact results, which have FP64 in every deterministic mode.
     """
@@ -414,7 +414,7 @@ def check_precision(format: Format, rounding: Rounding, is_exact: bool = False, 
     if format == FP64 and is_exact and not rounding.is_stochastic:
         return
     square = " (for a square, write x * x)" if operation == "power" else ""
-    others = f"; {operation}{square} has not" if operation and not is_exact else ""
+    others = f"; {operation}{square} does not" if operation and not is_exact else ""
     raise ValueError(
         f"Operations round to formats with at most {MOST_PRECISION} bits of precision, or to FP64 with nearest_even; "
         f"{format} has precision {format.precision}, and the mode is {rounding}. Use at most {MOST_PRECISION - 1} "

@@ -81,7 +81,7 @@ NAME = re.compile(
     rf"(?:_(?P<how>rx?|x)(?:_(?P<mode>{'|'.join(name for name in _LONGEST_FIRST if name in MODES)}))?)?"
 )
 
-#: Codes, and flags in two digits. The differences that `testfloat_ver` reports have numbers as sign, exponent and
+#: Codes; flags in two digits. The differences that `testfloat_ver` reports have numbers as sign, exponent and
 #: fraction, and flags as letters: invalid, infinite, overflow, underflow, inexact.
 DIGITS, FLAGS = (re.compile(pattern, re.IGNORECASE) for pattern in ("[0-9a-f]+", "[0-9a-f]{2}"))
 MOST_FLAGS = INEXACT | UNDERFLOW | OVERFLOW | DIVISION_BY_ZERO | INVALID
@@ -144,7 +144,7 @@ def digits_of(kind: Kind) -> int:
 
 
 def without_prefix(text: str, digits: int) -> str:
-    """Return the digits of a field without the prefix 0x; in 0xxx, the x is an unknown digit of four."""
+    """Return the digits of a field without the prefix 0x; 0xxx in a field of four digits has unknown digits."""
     return text[2:] if len(text) == digits + 2 and text[:2].lower() == "0x" else text
 
 

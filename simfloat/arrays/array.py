@@ -297,7 +297,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     def load_state(self, state: Array) -> None:
         """Copy the values of an array of the same format and shape into this one, as `simfloat.load` does.
 
-        The stream of this array continues like the saved one. ValueError if only one of them rounds stochastically.
+        The stream continues like the saved one. ValueError if only one of the arrays rounds stochastically.
         """
         if not isinstance(state, Array) or (state.format, state.shape) != (self.format, self.shape):
             saved = f"{state.format} {_describe(state.numbers)}" if isinstance(state, Array) else type(state).__name__

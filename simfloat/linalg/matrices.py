@@ -186,7 +186,7 @@ def scaling_up(a: Any, format: Format, power: int = 1) -> str:
 
 
 def elimination_overflow_error(what: str, a: NDArray, pivot: bool, format: Format) -> ValueError:
-    """Return the error for an elimination that left the range of the format; its values in float64 tell the scale."""
+    """Return the error for an elimination that left the range; it names a scale, from the elimination in float64."""
     w, largest = a.astype(np.float64), magnitudes(a).max()
     scaled = largest
     with np.errstate(all="ignore"):

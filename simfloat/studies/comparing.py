@@ -147,11 +147,11 @@ def compare(
     * "equal": it contains the ratio 1, or the difference 0, and is inside the margin;
     * "inconclusive": otherwise.
 
-    A run with NaN, or with an infinite loss, diverged. It is worse than every run that did not, by no amount that a
-    mean could use. So the interval of the median decides in its place, by the sign test with an error probability of
-    5 % on each side. It needs five pairs: one diverged run of five decides nothing, and five of five are "worse". Then
-    "equal" and "worse within the margin" are impossible. If the median decides nothing, McNemar's exact test compares
-    how often both policies diverged alone; it needs six such pairs.
+    A run with NaN, or with an infinite loss, diverged. It is worse than every run that did not diverge, but by no
+    finite amount, so a mean has no interval. Then the interval of the median decides, by the sign test with an error
+    probability of 5 % on each side. It needs five pairs: one diverged run of five decides nothing, and five of five are
+    "worse". The verdicts "equal" and "worse within the margin" are impossible then. If the median decides nothing,
+    McNemar's exact test decides by the pairs in which only one of the two runs diverged; it needs six such pairs.
 
     This function judges existing results. `simfloat.compare` runs a model itself, on one batch, and returns the errors
     of its loss and gradient under each policy.
@@ -268,11 +268,11 @@ def _samples(label: Any, ours: NDArray, theirs: NDArray, kind: str, sign: int) -
     if kind == RATIO:
         _check_positive(label, ours, theirs)
     worst = sign * math.inf if kind == DIFFERENCE or sign > 0 else 0.0
-    lost = [np.isnan(values) | (values == sign * math.inf) for values in (ours, theirs)]
+    diverged = [np.isnan(values) | (values == sign * math.inf) for values in (ours, theirs)]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        mine, other = (np.where(each, worst, values) for each, values in zip(lost, (ours, theirs), strict=True))
+        mine, other = (np.where(each, worst, values) for each, values in zip(diverged, (ours, theirs), strict=True))
         samples = np.log(mine) - np.log(other) if kind == RATIO else mine - other
-    return samples, int((lost[0] | lost[1]).sum())
+    return samples, int((diverged[0] | diverged[1]).sum())
 
 
 def _median(samples: NDArray[np.float64]) -> float:

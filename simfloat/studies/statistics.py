@@ -104,10 +104,10 @@ def mean_level(samples: NDArray, limit: float) -> float:
 
 
 def median_interval(samples: NDArray, error: float = 1 - CONFIDENCE) -> Interval:
-    """Return the interval of the median by the sign test, with this error probability on each side, by default 5 %.
+    """Return the interval of the median by the sign test, with the probability `error` on each side.
 
-    It then needs five samples, and is valid if some of them are infinite, such as those of diverged runs. Then a mean
-    has no interval. NaN leaves the median unknown.
+    With 5 % it needs five samples. It is also valid if some samples are infinite, such as those of diverged runs; a
+    mean has no interval then. If a sample is NaN, the interval is infinite.
     """
     samples = np.sort(as_rectangular_array(samples, "samples", np.float64))
     n = len(samples)

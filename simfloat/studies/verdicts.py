@@ -192,7 +192,7 @@ def joint_test(values: NDArray, *, below: float) -> Outcome:
     times = values.shape[1]
     intervals = [interval_of(column, error=(1 - CONFIDENCE) / times) for column in values.T]
     verdict = worst_verdict([judge(interval, -math.inf, below) for interval in intervals])
-    verdict = _unless_diverged(verdict, values, below)
+    verdict = _inconclusive_if_diverged(verdict, values, below)
     highest = max(interval.high for interval in intervals)
     method = "t, or the sign test after a divergence" if any(map(_has_no_mean, values.T)) else "t"
     text = (
@@ -258,7 +258,7 @@ def all_of(tests: Sequence[Outcome]) -> Outcome:
     """Combine the tests of a claim's parts; the worst part gives the verdict.
 
     If every part is needed, the level is the largest level of the parts. If one part is enough, it is the smallest one
-    times the number of parts (Bonferroni); if that is above 5 %, the claim is undecided.
+    times the number of parts (Bonferroni); if that is above 5 %, the claim is inconclusive.
     """
     if not tests:
         raise ValueError("The list of tests is empty; a claim of several parts needs one test for each.")
@@ -279,7 +279,7 @@ def worst_verdict(verdicts: Sequence[str]) -> str:
 
 
 def _range_test(samples: NDArray, low: float, high: float, text: str) -> Outcome:
-    verdict = _unless_diverged(judge(interval_of(samples), low, high), samples, high)
+    verdict = _inconclusive_if_diverged(judge(interval_of(samples), low, high), samples, high)
     levels = [_level(samples, limit) for limit in (low, high) if math.isfinite(limit)]
     if None in levels:
         return Outcome(verdict, text)
@@ -289,8 +289,8 @@ def _range_test(samples: NDArray, low: float, high: float, text: str) -> Outcome
     return Outcome(verdict, text, 1.0 if verdict == INCONCLUSIVE else max(known, default=0.0))
 
 
-def _unless_diverged(verdict: str, samples: NDArray, high: float) -> str:
-    """Return the verdict, but not that values with an infinite one among them are below a limit."""
+def _inconclusive_if_diverged(verdict: str, samples: NDArray, high: float) -> str:
+    """Return the verdict; "inconclusive" if it is that samples with an infinite one are below a limit."""
     excluded = verdict == REPRODUCED and math.isfinite(high) and bool(np.isposinf(samples).any())
     return INCONCLUSIVE if excluded else verdict
 
@@ -309,16 +309,16 @@ def _limits(word: str, margin: float) -> tuple[float, ...]:
 def comparison_of(samples: NDArray, margin: float, diverged: bool | None = None) -> tuple[str, float | None]:
     """Return the verdict for differences (larger is worse) and its level; equal differences have no level.
 
-    `diverged` says if a run diverged; by default it did if a difference is inf.
+    `diverged` is True if a run diverged; by default, if a difference is inf.
     """
     word = comparison_word(interval_of(samples, diverged), margin)
     if _some_diverged(samples, diverged) and word not in (WORSE, BETTER):
-        return _more_divergences(samples)
+        return _compare_divergences(samples)
     levels = [_level(samples, limit, diverged) for limit in _limits(word, margin)]
     return word, None if None in levels else max((level for level in levels if level is not None), default=1.0)
 
 
-def _more_divergences(samples: NDArray) -> tuple[str, float]:
+def _compare_divergences(samples: NDArray) -> tuple[str, float]:
     """Judge by McNemar's exact test which of two policies diverges more often, unless the median says the opposite."""
     worse, better = int(np.isposinf(samples).sum()), int(np.isneginf(samples).sum())
     level = 2 * sign_level(min(worse, better), worse + better)
@@ -349,7 +349,7 @@ def _has_no_mean(samples: NDArray, diverged: bool | None = None) -> bool:
 
 
 def _some_diverged(samples: NDArray, diverged: bool | None = None) -> bool:
-    """True if a run diverged: as said, or by default if a sample is inf."""
+    """True if a run diverged; by default, if a sample is inf."""
     return bool(np.isposinf(samples).any()) if diverged is None else diverged
 
 

@@ -389,7 +389,7 @@ def blocked(size: int, inner: Accumulator | FormatLike, outer: Accumulator | For
     """Sum runs of `size` products with `inner`, each from zero, and the results of the runs with `outer`.
 
     The results are summed as by simfloat.sum. A sequential `outer` adds them unrounded; ``sequential(f, products=g)``
-    first rounds each one to g, as a split-K product that stores its parts in g. The last run may be short. With
+    first rounds each one to g, as a split-K product does that stores partial sums in g. The last run may be short. With
     ``inner=tensor_core("hopper", E4M3)`` and ``outer=FP32`` this is the promotion of partial sums in DeepSeek-V3 (arXiv
     2412.19437, section 3.3.2); with two formats, the chunked sums of Wang et al. (NeurIPS 2018).
 

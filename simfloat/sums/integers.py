@@ -287,7 +287,7 @@ def operand_formats(inputs: FormatPair) -> FormatPair:
 
 
 def check_operands(unit: object, formats: FormatPair, problem: Problem, advise: Callable[[], str] = str) -> None:
-    """Raise ValueError for operands that are not numbers of the formats of the matrix unit; `advise` ends its text."""
+    """Raise ValueError if an operand has a value outside of its format; `advise` returns the end of the message."""
     if not _are_numbers(problem.a, formats[0]):
         _refuse_operand(unit, "a", problem.a, formats[0], advise)
     if not _are_numbers(problem.b, formats[1]):

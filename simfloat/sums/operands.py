@@ -262,8 +262,10 @@ def raw_bounds_in_format(format: Format | None, x: NDArray) -> RawBounds:
 
 
 def first_outside_format(array: NDArray, format: Format) -> tuple[int, ...] | None:
-    """Return the index of the first element that is not a number of the format, or None. -0 counts as
-    0. An array of objects contains exact numbers."""
+    """Return the index of the first element that is not a number of the format, or None; -0 counts as 0.
+
+    An array of objects contains exact numbers.
+    """
     if array.dtype == object:
         for place, x in np.ndenumerate(array):
             if not is_float64(x) or first_outside_format(np.array([x], np.float64), format) is not None:

@@ -65,7 +65,7 @@ class Vectors(NamedTuple):
     The operands of a sum are a, b and c; with block scales, a, b, the scales of both, and c.
 
     `signalling` marks cases with a signalling NaN among their operands. simfloat treats these as quiet; hardware raises
-    `invalid` for them. `flags` are zeros if a file has none, so compare them only if it has.
+    `invalid` for them. `flags` are zeros for a file without flags.
     """
 
     operands: tuple[NDArray[Any], ...]
@@ -374,11 +374,12 @@ def read_vectors(
             by its own name: ``"f16_add"``, ``"f16_to_f32"``, ``"f16_to_i32"``, ``"i32_to_f16"``, ``"f16_rem"``,
             ``"f16_roundToInt"``, ``"f16_le"``. ``"round"`` reads operands of 16 digits as numbers of FP64, and operands
             of 8 digits as numbers of FP32.
-        format: the format of the operands, or for ``"round"`` of the result. A pair, for a and b of ``"dot"``, or for
-            operand and result of ``"round"``. The names of TestFloat contain the format; for them it may be omitted.
+        format: the format of the operands, or for ``"round"`` of the result. A pair has the formats of a and b of
+            ``"dot"``, or of operand and result of ``"round"``. It may be omitted for names of TestFloat, which contain
+            the format.
         output: the format of the result, if it is another one.
         accumulate: the accumulator of ``"dot"``.
-        blocks: the block and the format of scales that :func:`write_vectors` was given.
+        blocks: the number of products in a block and the format of scales, as in :func:`write_vectors`.
         flags: False for a file without flags. In a file of sums, the number of fields shows if there are flags.
 
     Returns:

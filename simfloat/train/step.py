@@ -264,7 +264,7 @@ class TrainingStep:
         return row | {name: _mean([values[name] for values in measured]) for name in self.metrics}
 
     def open_replicas(self) -> Replicas:
-        """Return the block in which the replicas of a step compute their gradients."""
+        """Return the context manager in which the replicas of a step compute their gradients."""
         return Replicas(self.model)
 
     def _add_gradients(

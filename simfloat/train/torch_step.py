@@ -226,7 +226,7 @@ class TorchStep(TrainingStep):
             super().replay(schedule, steps)
 
     def open_replicas(self) -> TorchReplicas:
-        """Return the block in which the replicas of a step compute their gradients."""
+        """Return the context manager in which the replicas of a step compute their gradients."""
         return TorchReplicas(self.model)
 
     def _add_gradients(

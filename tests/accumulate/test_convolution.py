@@ -150,7 +150,7 @@ def test_bad_input_is_refused():
             sf.conv2d(**dict(x=np.ones((2, 4, 8, 8)), w=np.ones((6, 4, 3, 3)), accumulate=sf.FP32) | options)
 
 
-def test_units_of_two_formats_know_which_operand_is_which(rng):
+def test_units_of_two_formats_read_each_operand_in_its_format(rng):
     # Subnormal operands are read with the emin of their own format.
     unit = sf.tensor_core("blackwell", (sf.E5M2, sf.E4M3))
     for images in ((2, 3, 9, 9), (2, 40, 3, 3)):

@@ -147,7 +147,7 @@ def test_addends_that_do_not_fit_are_refused():
             sf.matmul(np.ones((2, 4)), np.ones((4, 2)), **options)
 
 
-def test_random_addends_change_no_proof():
+def test_sums_follow_the_definition_for_random_addends():
     # The addend may lie far above the products or far below them, in every carrier.
     rng = np.random.default_rng(300)
     for _ in range(120):

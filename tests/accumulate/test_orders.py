@@ -300,7 +300,7 @@ def test_sums_of_any_length_are_those_of_the_tree(rng):
 
 
 @pytest.mark.parametrize("order", [sf.pairwise, sf.numpy_sum], ids=lambda order: order.__name__)
-def test_factors_of_one_on_either_side_leave_no_number_unrounded(order, rng):
+def test_operands_are_rounded_if_the_other_operand_is_ones(order, rng):
     x, accumulate = rng.standard_normal(LEAST_CUT + 9).astype(np.float32), order(sf.BF16)
     want = sf.sum(sf.round(x, sf.BF16), accumulate=accumulate)
     for ones in (np.ones_like(x), np.broadcast_to(np.float32(1.0), x.shape)):

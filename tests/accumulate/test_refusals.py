@@ -35,7 +35,7 @@ def test_invalid_arguments_are_refused_at_once():
         assert sf.dot([1.0, 0.0], [1.0, 0.0], inputs=sf.FP32, accumulate=unit) == (0.0 if exponent > 10 else 1.0)
 
 
-def test_a_rounding_of_results_that_are_not_rounded_names_the_call_that_was_meant():
+def test_the_refusal_of_a_mode_for_results_names_the_call_to_write():
     for accumulate in (sf.FP16, sf.kahan(sf.FP16), sf.pairwise(sf.FP16)):
         for options in ({}, {"output": sf.FP16}):
             with pytest.raises(ValueError, match=r"pass accumulate=\w+\(FP16, rounding=toward_positive\)"):

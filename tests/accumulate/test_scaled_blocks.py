@@ -214,7 +214,7 @@ def test_operands_may_be_scaled_in_different_ways(rng):
 @pytest.mark.parametrize("accumulate", [sf.FP32, sf.exact, sf.tensor_core("hopper")], ids=str)
 def test_blocks_of_a_convolution_run_along_k_of_its_im2col(accumulate, rng):
     for scale, size in product((FINE, SQUARE, MX, sf.block(4, sf.E4M3)), (3, 9)):
-        # One operand has one scale of E4M3: that of all patches.
+        # One operand has a single scale of E4M3, for all patches.
         images, groups = (1, [slice(0, 2)]) if scale.format == sf.E4M3 else (2, [slice(0, 2), slice(2, 4)])
         x, w = spread(rng, (images, 2 * len(groups), size, size)), spread(rng, (6, 2, 3, 2))
         casts = sf.scaled(sf.E4M3, scale), sf.scaled(sf.E5M2, scale)

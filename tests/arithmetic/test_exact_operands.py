@@ -86,7 +86,7 @@ def test_a_number_of_any_precision_is_rounded_once():
         assert_bits(sf.round(x, format), np.array(result), of=x)
         assert_bits(sf.round([x], format), np.array([result]), of=x)
         assert_bits(sf.array(x, format).numbers.astype(np.float64), np.array(result), of=x)
-    # NumPy makes texts of all numbers beside a text: that of 0.1 is another number.
+    # NumPy converts all numbers of a list with a text to texts; the text of 0.1 is another number.
     assert_bits(sf.round([0.1, "0.1"], sf.FP64, sf.toward_negative), np.array([0.1, 0.09999999999999999]))
     assert_bits(sf.add([[0.5, "1/3"], [THIRD, 1]], np.float32(0.5), sf.BF16), [[1.0, 0.83203125], [0.83203125, 1.5]])
     out = np.zeros(2)
@@ -145,7 +145,7 @@ def test_arithmetic_of_fractions_is_rounded_once():
     assert_bits(sf.sqrt(["-1/3", "inf", "-0", 4, "nan"], sf.FP16), [np.nan, np.inf, -0.0, 2.0, np.nan])
 
 
-def test_a_draw_meets_the_exact_result():
+def test_a_draw_is_compared_with_the_exact_result():
     # nu lies beside a threshold of the draws by 2^-200, which no float64 shows.
     draws = ((bits, draw) for bits in (3, 8, 32) for draw in (1, 2 ** (bits - 1), 2**bits - 1))
     for (bits, draw), variant in product(draws, "ABC"):
@@ -188,7 +188,7 @@ def test_functions_of_numbers_that_float64_lacks_are_rounded_once():
                     assert_bits(getattr(sf, name)(list(map(str, numbers)), format, rounding), expected)
 
 
-def test_functions_are_exact_or_special_where_they_are():
+def test_functions_have_their_exact_and_special_results():
     for name, operands, result in (
         ("log10", (["0.001", "1e400", 10**23],), [-3.0, 400.0, 23.0]),
         ("log2", ([2**2000, Fraction(1, 2**2000)],), [2000.0, -2000.0]),
@@ -243,7 +243,7 @@ def test_an_observer_counts_them_as_the_same_numbers_in_float64():
         assert recorder.counts()["unchanged"] == lost
 
 
-def test_what_is_no_number_or_out_of_reach_is_refused_at_once():
+def test_invalid_and_huge_operands_are_refused_at_once():
     start = time.process_time()
     for x in (
         *("1e", "0x", "", "1/0", "0x.p1", "1,5", "1e999999999", "0x1p99999999999", "1e99999999999999999999"),
@@ -269,7 +269,7 @@ def test_the_remedy_for_a_number_of_mpmath_is_exact():
     assert (sf.round(exact, sf.FP16), sf.round(rounded, sf.FP16)) == (-1 - 2.0**-10, -1.0)
 
 
-def test_what_does_not_take_them_says_how_they_are_rounded_once():
+def test_a_function_without_exact_operands_says_how_to_round_them_once():
     for given, found in ((["0.5"], "got the text '0.5'"), ([THIRD], "float64 cannot hold exactly, such as 1/3")):
         for call in (
             lambda x: sf.sum(x, accumulate=sf.FP32), lambda x: sf.dot(x, x, accumulate=sf.FP32),

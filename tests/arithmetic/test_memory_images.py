@@ -105,7 +105,7 @@ def test_invalid_words_codes_and_paths_raise_value_error(tmp_path):
                 call(path)
 
 
-def test_codes_with_unknown_digits_are_read_as_a_number_of_ones_choice(tmp_path):
+def test_codes_with_unknown_digits_are_read_as_the_value_of_unknown(tmp_path):
     for text, format, per_word, unknown, want in (
         ("3c00 xxxx 3cZ0 4000", sf.FP16, 1, np.nan, [1.0, np.nan, np.nan, 2.0]),
         ("4000_3c00 xxxx_4000 3xx4000", sf.FP16, 2, 0.0, [1.0, 2.0, 2.0, 0.0, 2.0, 0.0]),

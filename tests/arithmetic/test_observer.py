@@ -110,7 +110,7 @@ def test_the_histogram_counts_exponents_of_finite_results(rng):
         assert kept.events[0][[TOTAL, ZERO, NAN]].tolist() == [size, (numbers == 0).sum(), np.isnan(numbers).sum()]
 
 
-def test_numbers_below_the_normal_ones_of_their_array_are_subnormal_only_in_their_own_format():
+def test_subnormal_numbers_of_the_array_type_are_counted_by_the_range_of_the_format():
     for size, (format, part) in product((3, 6000), ((sf.Format(8, 4, bias=140), 1), (sf.FP32, 2))):
         kept, x = Kept(), np.resize(np.float32([2.0**-130, 2.0**-141, 0.0]), size)
         assert sf.round(x, format, observer=kept).dtype == np.float32

@@ -1,4 +1,4 @@
-"""Accepted operands, read exactly wherever they lie; others raise an error. New arrays start at a cache line."""
+"""Accepted operands are read exactly from any memory; others raise an error. New arrays start at a cache line."""
 
 import numpy as np
 import pytest

@@ -36,7 +36,7 @@ def test_exact_result_is_rounded_once(operation, rng):
             assert_bits(got, want, *numbers, of=f"{format} {rounding}")
 
 
-def test_every_pair_of_these_numbers_too_is_rounded_once(rng):
+def test_every_pair_of_numbers_of_other_8_bit_and_6_bit_formats_is_rounded_once(rng):
     # Every pair of the common 8-bit formats: tests/selftest.
     for operation, format in product(QUOTIENTS, (sf.p3109(8, 4), sf.p3109(8, 5, extended=False), *SIX_BITS)):
         for batch in every_pair(format, operation):

@@ -25,7 +25,7 @@ def test_an_array_on_a_gpu_gives_the_cpus_numbers():
         compare_machines(case)
 
 
-def test_places_that_are_not_there_are_refused_on_a_gpu_in_the_same_words():
+def test_an_index_out_of_range_has_the_same_message_on_a_gpu():
     device = StandIn()
     for function in (
         lambda a, b: a[[0, 9]], lambda a, b: a[np.array(-5)], lambda a, b: a[..., np.array([0, 3])],

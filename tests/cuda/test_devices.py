@@ -44,7 +44,7 @@ def test_without_cupy_there_is_one_message(monkeypatch, capsys):
             moved(device)
 
 
-def test_what_else_is_missing_is_named(cupy, monkeypatch):
+def test_the_message_names_the_missing_part_of_the_gpu_software(cupy, monkeypatch):
     compiling = pytest.importorskip("simfloat.kernels.gpu.compiling", reason="needs numba-cuda")
     assert divmod(machines.OLDEST_GENERATION, 10) == compiling.OLDEST
 

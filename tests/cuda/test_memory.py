@@ -24,7 +24,7 @@ def convolved(move, inputs=sf.FP16, **options):
     return sf.conv2d(move(IMAGES), move(KERNELS), inputs=inputs, accumulate=sf.FP16, **options)
 
 
-#: What is called, and the shape of what it makes: of a convolution, what every place of the kernels meets.
+#: Calls, and the shapes of the arrays that they create; for a convolution, of the patches.
 CALLS = [
     (lambda move: sf.round(np.broadcast_to(move(ROW), (100, 100)), sf.FP16), (100, 100)),
     (lambda move: sf.add(move(ROW), move(COLUMN), sf.FP16), (100, 100)),

@@ -38,7 +38,7 @@ def test_every_public_function_whose_result_is_numbers_is_repeated():
     assert set(FUNCTIONS) < set(shadow.functions())
 
 
-def test_the_tests_calls_are_the_shadows(request):
+def test_calls_of_tests_run_through_the_shadow_if_it_is_on(request):
     expected = getattr(request.config, "shadow", None) is not None
     for name in shadow.functions():
         assert (getattr(sf, name).__code__.co_filename == shadow.__file__) == expected

@@ -29,7 +29,7 @@ def assert_float64_agrees(name, operands, format, mode):
 
 
 def significands(bits):
-    """All pairs of numbers in [1, 2) of so many bits."""
+    """All pairs of numbers in [1, 2) with this many bits."""
     some = np.float32(1 + np.arange(2 ** (bits - 1)) / 2 ** (bits - 1))
     return (x.reshape(-1) for x in np.meshgrid(some, some))
 
@@ -81,7 +81,7 @@ def test_every_number_has_its_root_and_reciprocal():
             assert_float64_agrees(name, (x,), format, sf.nearest_even)
 
 
-def test_one_other_number_is_enough_for_the_careful_loop():
+def test_one_operand_with_more_bits_selects_the_careful_loop():
     """A sum just above a tie is one only if the addend beyond the format's bits counts."""
     ones = np.ones(2 * BLOCK, np.float32)
     for format, place in product((sf.BF16, sf.FP16), (0, BLOCK - 1, BLOCK, -1)):

@@ -85,7 +85,7 @@ def test_every_draw_of_eight_bits_of_a_small_format(rng):
         assert np.mean(certain) > 0.98
 
 
-def test_two_of_so_many_draws_are_in_doubt_as_a_format_drops_bits_for(rng):
+def test_two_draws_of_two_to_the_number_of_dropped_bits_are_in_doubt(rng):
     a, b = rng.standard_normal((2, 2**20)).astype(np.float32)
     words = rng.integers(0, 2**32, a.size, np.uint32)
     for format in FORMATS:

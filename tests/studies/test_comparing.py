@@ -52,7 +52,7 @@ def test_a_run_that_diverged_is_an_outcome_of_the_sign_test_and_not_an_infinite_
 
 
 @pytest.mark.parametrize("options", [{}, {"kind": "difference", "margin": 0.05}])
-def test_a_reference_that_diverged_is_an_outcome_too_and_a_pair_of_two_is_none(options):
+def test_a_diverged_reference_is_an_outcome_and_a_pair_of_two_diverged_runs_is_none(options):
     theirs = [1, 1, 1, 1, math.nan]
     better = compare_five(np.full(5, 0.9), theirs, **options)
     assert (better.word, better.diverged, better.p) == ("better", 1, pytest.approx(0.5**5))
@@ -64,7 +64,7 @@ def test_a_reference_that_diverged_is_an_outcome_too_and_a_pair_of_two_is_none(o
 
 def test_a_policy_that_diverges_more_often_is_worse_by_mcnemars_test_and_never_equal():
     def row(ours, theirs, both=0, equal=14, **options):
-        """Compare runs: so many diverged under one policy alone, so many under both, the others are equal."""
+        """Compare runs: numbers of those that diverged under one policy only, or under both, and of equal ones."""
         noise = 1 + 0.001 * np.cos(np.arange(equal))
         lost = [[math.nan] * ours + [1.0] * theirs, [1.0] * ours + [math.nan] * theirs]
         columns = [

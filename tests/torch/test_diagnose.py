@@ -136,7 +136,7 @@ def test_model_optimizer_schedule_and_random_numbers_do_not_change():
     assert torch.equal(random, torch.random.get_rng_state())
 
 
-#: What is passed instead, and what is said.
+#: Invalid arguments, and the message.
 WRONG = [
     ({"optimizer": 3}, "optimizer is one of torch.optim, got a int"),
     ({"optimizer": sgd(0.1)(relu())}, "parameters that are not in the model"),

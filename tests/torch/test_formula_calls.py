@@ -176,7 +176,7 @@ def calls(monkeypatch):
 
 
 def operand(case):
-    """What goes in; for functions of the first table zeros, NaN and numbers that underflow are among its numbers."""
+    """Return the operand; for functions of the first table it contains zeros, NaN and numbers that underflow."""
     if case in MODELS:
         return torch.linspace(-2, 3, 48).reshape(8, 6).sin().requires_grad_()
     x = torch.linspace(-4, 4, 48).reshape(8, 6)
@@ -251,7 +251,7 @@ def test_the_table_has_the_operations_either_way(case, operations):
 
 
 @pytest.mark.parametrize("mode", [nullcontext, SingleOperations])
-def test_what_was_written_to_is_refused_in_the_backward_pass_and_a_leaf_in_place(mode):
+def test_a_backward_pass_with_a_modified_array_and_a_leaf_in_place_are_refused(mode):
     x, classes = torch.ones(8, 6, requires_grad=True), CLASSES % 6
     with mode(), sf.torch.simulate(nn.Identity(), "bf16-standard"):
         y, z, loss, read = torch.relu(x), torch.relu_(x * 1), entropy(x, classes), torch.sigmoid(x)

@@ -353,7 +353,7 @@ FACTORIZATIONS = {
     "index_reduce": lambda x: x[0].index_reduce(1, torch.tensor([0, 3, 0]), x[1, :, :3], "mean"),
 }
 
-#: Those whose results and gradients are rounded as the policy says, besides all functions of the first table.
+#: Functions with results and gradients that the policy rounds, in addition to all functions of the first table.
 ROUNDED = (
     "segments mean", "renorm", "rrelu", "multilabel_margin_loss", "cholesky", "solve", "inv", "det", "qr", "svdvals",
     "eigh", "pinv", "lstsq",

@@ -235,7 +235,7 @@ def both_results(layer, x):
 
 
 def last_state(layer, x):
-    """Nothing but the last state of all."""
+    """Return only the last states."""
     ends = layer(x)[1]
     return (ends[-1] if isinstance(ends, tuple) else ends).sum()
 
@@ -347,7 +347,7 @@ def test_an_observer_an_override_and_draws_meet_single_operations():
         assert "aten.sigmoid_.default" in found(RECURRENT["GRU"], both_results, policy)[1]
 
 
-def test_weights_that_are_written_between_both_passes_are_an_error_as_ever():
+def test_weights_that_are_written_between_both_passes_are_an_error():
     layer = nn.RNN(3, 4)
     with sf.torch.simulate(layer, "fp32"):
         loss = layer(torch.ones(2, 1, 3))[0].sum()

@@ -33,7 +33,7 @@ torch.heaviside(x, torch.as_tensor(n, dtype=x.dtype))
 torch.nan_to_num(x * torch.nan, nan=float(n))
 """.strip().split("\n")
 
-#: Those that take Python's numbers alone.
+#: Operations that take only numbers of Python.
 BY_PYTHON = """
 F.pad(x, (1, 0, 0, 2), value=n)
 torch.full_like(x, n)
@@ -146,7 +146,7 @@ def test_scaled_mm_has_the_type_that_is_asked_for_under_every_policy_and_pytorch
 TYPES = [torch.bfloat16, torch.float16, torch.float32]
 KINDS = [lambda n: n, torch.tensor, lambda n: torch.tensor(n, dtype=torch.float64)]
 
-#: Of a tensor x, another one y, and a number n, Python's or a tensor in float32 or float64.
+#: Operations of a tensor x, a tensor y, and a number n, which is a number of Python or a tensor in float32 or float64.
 BY_NUMBER = """
 x + n
 x - n
@@ -161,7 +161,7 @@ torch.where(x > 0, x, n)
 torch.copysign(x, n)
 """.strip().split("\n")
 
-#: Of Python's number.
+#: Operations with a number of Python as an option.
 BY_OPTION = """
 torch.add(x, y, alpha=n)
 torch.sub(x, y, alpha=n)

@@ -56,7 +56,7 @@ POLICIES = {
     "upward": sf.Policy(compute=sf.BF16, weights=sf.FP32, rounding=sf.toward_positive),
 }
 
-#: Of so many steps the rectified rate of RAdam begins with the sixth or later.
+#: The number of steps; the rectified rate of RAdam begins with the sixth or later.
 STEPS = 7
 
 
@@ -206,7 +206,7 @@ def mixed(a, b, weight):
     return f.add(a, f.mul(weight, difference)) if weight < 0.5 else f.sub(b, f.mul(1 - weight, difference))
 
 
-#: By PyTorch's name.
+#: Operations in single steps, by their names in PyTorch.
 SINGLE_STEPS = {
     "add": lambda a, b, alpha=1: f.add(a, scaled(alpha, b)),
     "sub": lambda a, b, alpha=1: f.sub(a, scaled(alpha, b)),

@@ -64,7 +64,7 @@ def test_rounded_copies_give_the_results_of_rounded_parameters_and_steps_update_
     assert all(map(torch.equal, *results)) and all(map(is_bf16, results[0]))
 
 
-#: What is written to a weight w, as the program has it.
+#: Statements that write to a weight w.
 WRITES = """
 w.copy_(w.masked_fill(w > 0, 0.1))
 w.masked_fill_(w > 0, 0.1)

@@ -66,7 +66,7 @@ PROGRAMS = {
     "a backward pass": (lambda m, x: m.again(lambda x: inner_slope(m, x), x), TWO_ROLES),
     "gradients of gradients": (slope, "fp8-hybrid"),
 }
-#: Those that PyTorch does not run with use_reentrant=True.
+#: Programs that PyTorch does not run with use_reentrant=True.
 NOT_REENTRANT = "a backward pass", "gradients of gradients"
 
 

@@ -245,7 +245,7 @@ def test_what_is_summed_for_a_norms_weight_is_rounded_as_its_gradient():
         torch.testing.assert_close(found, layer.weight.grad, rtol=1e-5, atol=1e-6)
 
 
-#: Where a weight's gradient is wider than what passes its layer: by an override of additions, and by mixed precision.
+#: Policies under which the gradient of a weight is wider than the layer's results: by an override, or by its roles.
 WIDER = {
     **{
         mode.mode: sf.Policy(compute=sf.FP32, rounding=mode).override(operation="add", activations=sf.FP16)

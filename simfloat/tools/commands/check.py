@@ -33,8 +33,8 @@ CODE_OR_UNKNOWN = re.compile("[0-9a-fxz]+", re.IGNORECASE)
 #: The placeholder for flags with such digits; no operation returns it.
 UNKNOWN_FLAGS = 255
 
-#: The most lines of each kind that a message on missing cases lists.
-MOST_CAUSES = 3
+#: The message on missing cases lists at most this many repeated lines, and as many lines with other operands.
+MOST_LINES = 3
 
 FLAG_NAMES = ((16, "invalid"), (8, "division by zero"), (4, "overflow"), (2, "underflow"), (1, "inexact"))
 
@@ -82,14 +82,14 @@ def _compare(path: Path, unit: Unit | None) -> int:
         case = case._replace(flags=has_flags)
     cases, unknown_results, unknown_flags = _without_unknown(cases, case)
     vectors = vectors_of(cases, case, path)
-    in_file = vectors.flags
-    in_file[list(unknown_flags)] = UNKNOWN_FLAGS
+    file_flags = vectors.flags
+    file_flags[list(unknown_flags)] = UNKNOWN_FLAGS
     result, flags = case.compute(vectors.operands)
     are_wrong = ~_are_equal(result, vectors.result)
     are_wrong[list(unknown_results)] = True
     differs = are_wrong
     if flags is not None:
-        differs = are_wrong | (flags != in_file) & ~vectors.signalling
+        differs = are_wrong | (flags != file_flags) & ~vectors.signalling
     if np.isnan(result).any():
         print("All NaN are equal: payloads are not compared.")
     is_complete = unit is None or not unit.names_cases or _has_all_cases(path, unit, case, cases, vectors)
@@ -102,27 +102,27 @@ def _compare(path: Path, unit: Unit | None) -> int:
     for name, operand, kind in zip(_names(case), vectors.operands, case.kinds, strict=False):
         print(f"  {name:8} {_text_of(operand[place], kind)}")
     print(f"  {'expected':8} {_text_of(result[place], case.kinds[-1])}{_flags(flags, place)}")
-    text, of_flags = _text_of(vectors.result[place], case.kinds[-1]), _flags(in_file, place, flags)
+    text, of_flags = _text_of(vectors.result[place], case.kinds[-1]), _flags(file_flags, place, flags)
     if place in unknown_results:
         text, of_flags = unknown_digits_message(unknown_results[place]), ""
     elif place in unknown_flags:
         of_flags = f", flags {unknown_digits_message(unknown_flags[place])}"
     print(f"  {'found':8} {text}{of_flags}")
     print(f"{np.count_nonzero(differs)} of {len(cases)} lines differ.")
-    if flags is not None and not are_wrong.any() and ((flags ^ in_file)[differs] == INEXACT).all():
+    if flags is not None and not are_wrong.any() and ((flags ^ file_flags)[differs] == INEXACT).all():
         _print_exact_name(case)
     return 1
 
 
 def _has_all_cases(path: Path, unit: Unit, case: Case, cases: Cases, vectors: Vectors) -> bool:
-    """Return True if a file has all cases of its unit; otherwise print the missing cases and their replacements."""
-    missing, causes = max(unit.cases - len(cases), 0), ""
+    """Return True if a file has all cases of its unit; otherwise print their number, and lines that replace them."""
+    missing, lines = max(unit.cases - len(cases), 0), ""
     if unit.version in (None, VERSION) and case.kinds == unit.case.kinds:
         absent, repeated, others = _compare_operands(unit, case, vectors)
         if unit.version is not None or not others:
             missing = absent
             numbers = [number for number, _ in cases]
-            causes = _causes(
+            lines = _replacement_lines(
                 path, [(numbers[n], numbers[first]) for n, first in repeated], [numbers[n] for n in others]
             )
         elif not missing:
@@ -133,17 +133,16 @@ def _has_all_cases(path: Path, unit: Unit, case: Case, cases: Cases, vectors: Ve
     if missing:
         verb = "is" if missing == 1 else "are"
         print(
-            f"{path} has {unit.cases - missing} of the {unit.cases} cases of its unit: {missing} {verb} missing."
-            f"{causes}"
+            f"{path} has {unit.cases - missing} of the {unit.cases} cases of its unit: {missing} {verb} missing.{lines}"
         )
     return missing == 0
 
 
-def _causes(path: Path, repeated: list[tuple[int, int]], others: list[int]) -> str:
+def _replacement_lines(path: Path, repeated: list[tuple[int, int]], others: list[int]) -> str:
     """Return sentences on the first lines that replace missing cases."""
-    texts = [f"line {number} repeats line {first}" for number, first in repeated[:MOST_CAUSES]]
-    texts += [f"line {number} has operands of no case" for number in others[:MOST_CAUSES]]
-    rest = max(len(repeated) - MOST_CAUSES, 0) + max(len(others) - MOST_CAUSES, 0)
+    texts = [f"line {number} repeats line {first}" for number, first in repeated[:MOST_LINES]]
+    texts += [f"line {number} has operands of no case" for number in others[:MOST_LINES]]
+    rest = max(len(repeated) - MOST_LINES, 0) + max(len(others) - MOST_LINES, 0)
     texts += [f"and so on in {rest} more lines"] if rest else []
     return f"\n{path}: {', '.join(texts)}." if texts else ""
 
@@ -151,8 +150,8 @@ def _causes(path: Path, repeated: list[tuple[int, int]], others: list[int]) -> s
 def _compare_operands(unit: Unit, case: Case, vectors: Vectors) -> tuple[int, list[tuple[int, int]], list[int]]:
     """Compare the operands of a file with those of its unit, in any order.
 
-    Return the number of missing cases; the places of lines that repeat another one more often than the unit does, with
-    the place of that line; and the places of lines that are no case of the unit.
+    Return the number of missing cases; for each line that repeats a case more often than the unit does, its place and
+    the place of the first line with this case; and the places of lines that are not cases of the unit.
     """
     due = Counter(_rows_of_codes(unit.operands(), unit.case))
     absent, first_places = due.copy(), dict[bytes, int]()

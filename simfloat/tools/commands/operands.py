@@ -51,10 +51,11 @@ CONVERSIONS = frozenset(("round", "to"))
 TO_INTEGERS = frozenset(("roundToInt", "rint", "floor", "ceil", "trunc"))
 
 
-#: The number of draws of operands, if operands of the first have no result; and of a single operand, if it repeats.
+#: The most draws of operands, in which each draw replaces those without a result; and of a single operand, in which
+#: each draw also replaces repeated ones.
 DRAWS, DRAWS_OF_ONE = 16, 4
 
-#: The most bits of a format of which all numbers are listed.
+#: All numbers of a format are listed if it has at most this many bits.
 MOST_BITS = 20
 
 #: Special operands, by their number (IEEE 754-2019, 6.1 to 6.3 and 7.2): infinities that cancel, 0 * inf, 0 / 0,
@@ -119,8 +120,10 @@ class Operands(NamedTuple):
         return operands
 
     def _new_numbers(self, chosen: NDArray[Any], count: int) -> NDArray[Any]:
-        """Return random numbers that are not among the chosen ones, if there are any: all of them, or far more than
-        `count`."""
+        """Return random numbers that are not among the chosen ones.
+
+        They are all other numbers of a small format, and otherwise usually more than `count`.
+        """
         kind, result = self.case.kinds
         bits = kind.bits if isinstance(kind, sf.Format) else 8 * kind.itemsize
         size = 2**bits if bits <= MOST_BITS else 8 * count
@@ -284,7 +287,7 @@ class Operands(NamedTuple):
             operands[0][at] = edges[at // (2 * FAMILIES) % edges.size]
 
     def _insert_special_operands(self, operands: list[NDArray[Any]]) -> None:
-        """Replace the first random rows by special operands that the formats have, or by the edges of one format."""
+        """Replace the first random rows by special operands; a single operand of a format gets its edge cases."""
         kinds = [kind for kind in self.case.kinds[:-1] if isinstance(kind, sf.Format)]
         if len(kinds) == 1:
             edges = _edges(kinds[0]).tolist()
@@ -482,7 +485,7 @@ def _other_operands(
 
 
 def _special_number(text: str, format: sf.Format) -> float | None:
-    """Return a special number, or the nearest finite number to one; None if the format lacks it."""
+    """Return the special number of a text, or the nearest number to a finite one; None if the format lacks it."""
     x = float(text.replace("max", repr(float(format.max))))
     lacks = (np.isnan(x) and not format.has_nan) or (np.isinf(x) and not format.has_infinity)
     if lacks or (x == 0 and not format.has_zero) or (text[0] == "-" and not format.signed):

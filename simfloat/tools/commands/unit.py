@@ -29,15 +29,15 @@ from simfloat.tools.commands.operands import Operands
 KEYS = {
     "operation": "'add', 'fma', 'round', ...; 'dot', a sum of products; a name such as TestFloat's 'f16_to_i32', or "
     "'f32_to_e5m2'",
-    "format": "the format of operands, two in a list for 'dot'; for 'round', of the result of FP64 numbers, or two in "
-    "a list, of operand and result; not with names of TestFloat",
+    "format": "the format of operands, two in a list for 'dot'; for 'round', of the result, with FP64 operands, or two "
+    "in a list, of operand and result; not with names of TestFloat",
     "output": "the format of the result; by default the format of the operands, or of the accumulator; the accumulator "
     "'exact' needs it; not for 'round'",
     "rounding": "the rounding mode; by default 'nearest_even'; for 'dot', the mode of the rounding to output, because "
     "the accumulator contains the mode of its steps",
     "accumulate": "the accumulator of 'dot', such as 'fused(4, 20)' or 'sequential(FP32)'",
-    "scales": "the products per block and the format of scales of a 'dot', such as '(32, E8M0)', if the accumulator "
-    "has none of its own",
+    "scales": "the number of products per block and the format of scales of a 'dot', such as '(32, E8M0)', if the "
+    "accumulator has none of its own",
     "terms": "the number of products of 'dot'; by default 4",
     "addend": "false for a 'dot' whose sums all start from c = +0",
     "flags": "false for hardware without flags, true also for aligned and exact sums",
