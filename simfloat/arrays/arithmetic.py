@@ -85,6 +85,11 @@ class ArrayArithmetic:
             default=math.inf,
         )
 
+    @property
+    def draws(self) -> bool:
+        """True if operations or sums need random bits."""
+        return any(mode.is_stochastic for mode in (self.rounding, *self.accumulator.roundings))
+
     def same_rounding(self, other: ArrayArithmetic) -> bool:
         """True if both round in the same way; formats and streams are not compared."""
         return (self.rounding, self.complex_products) == (other.rounding, other.complex_products) and (

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from simfloat.arithmetic.bit_stream import BitStream, Stream
+from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
 from simfloat.arithmetic.codes import are_surely_numbers
 from simfloat.arithmetic.machines import as_array, device_of, is_on_gpu, on_cpu, on_device_of
@@ -304,14 +304,14 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
             raise ValueError(f"The array is {self.format} {_describe(self.numbers)}, the saved one {saved}.")
         if not self._fits(state):
             self._refuse_complex()
-        if state.rounding.is_stochastic != self.rounding.is_stochastic:
+        if state.arithmetic.draws != self.arithmetic.draws:
             raise ValueError(
-                f"The array rounds in {self.rounding}, the saved one in {state.rounding}: create it with the same "
-                "rounding and a stream, or take the array that simfloat.load returns."
+                f"Only one of both needs random bits: the array has rounding={self.rounding}, accumulate={self.accumulate}"
+                f", the saved one rounding={state.rounding}, accumulate={state.accumulate}. Create it like the saved one."
             )
         self._writable_numbers()[...] = on_device_of(state.numbers, self.numbers)
-        if isinstance(self.stream, BitStream) and isinstance(state.stream, BitStream):
-            self.stream.load_state(state.stream.state)
+        if self.stream is not None and type(self.stream) is type(state.stream):
+            vars(self.stream).update(vars(deepcopy(state.stream)))
 
     def __repr__(self) -> str:
         return call_of(self.numbers, self.arithmetic)

@@ -188,16 +188,18 @@ def scaling_up(a: Any, format: Format, power: int = 1) -> str:
 def elimination_overflow_error(what: str, a: NDArray, pivot: bool, format: Format) -> ValueError:
     """Return the error for an elimination that left the range; it names a scale, from the elimination in float64."""
     w, largest = a.astype(np.float64), magnitudes(a).max()
-    scaled = largest
+    scaled, factor = largest, 0.0  # the largest value that scaling changes; the largest multiplier, which it does not
     with np.errstate(all="ignore"):
         for k in range(len(w) - 1):
             row = k + int(np.argmax(np.abs(w[k:, k]))) if pivot else k
             w[[k, row]] = w[[row, k]]
-            w[k + 1 :, k:] -= np.outer(w[k + 1 :, k] / w[k, k], w[k, k:])
+            factors = w[k + 1 :, k] / w[k, k]
+            w[k + 1 :, k:] -= np.outer(factors, w[k, k:])
+            factor = np.fmax(factor, np.abs(factors).max())
             scaled = np.fmax(scaled, np.fmax.reduce(np.abs(w[k + 1 :, k + 1 :]), None, initial=0.0))
     power = min(math.floor(math.log2(format.max) - math.log2(scaled)), -1) if np.isfinite(scaled) else 0
-    can_scale = power < 0 and math.log2(largest) + power >= math.log2(format.smallest_normal)
-    advice = f"scale the system, as by 2**{power}, or " * can_scale
+    can_scale = power < 0 and factor <= format.max and largest * 2.0**power >= format.smallest_normal
+    advice = "pass pivot=True, or " * (not pivot) + f"scale the system, as by 2**{power}, or " * bool(can_scale)
     return ValueError(
         f"{what} left the range of {format}, whose largest number is {format.max}: {advice}use a format of larger "
         "range."

@@ -115,10 +115,19 @@ class TorchReplicas(Replicas):
             return {path: buffer.detach().clone() for path, buffer in self.model.named_buffers()}
 
     def put_buffers(self, buffers: dict[str, torch.Tensor]) -> None:
-        """Write these values to the buffers of the model."""
+        """Write these values to the buffers of the model, and remove other buffers, which a forward pass registered."""
         with _disable_current_modes(), torch.no_grad():
-            for path, buffer in self.model.named_buffers():
-                buffer.copy_(buffers[path])
+            buffers_now = dict(self.model.named_buffers())
+            for path in {**buffers_now, **buffers}:
+                prefix, _, name = path.rpartition(".")
+                of_module = self.model.get_submodule(prefix)._buffers
+                now, value = buffers_now.get(path), buffers.get(path)
+                if value is None:
+                    del of_module[name]
+                elif now is None or now.shape != value.shape or now.dtype != value.dtype:
+                    of_module[name] = value.clone()
+                else:
+                    now.copy_(value)
 
 
 class TorchStep(TrainingStep):

@@ -455,5 +455,12 @@ def test_a_restored_array_continues_with_the_random_bits_of_the_saved_one(tmp_pa
     state, thirds = a.state, (a / 3).tolist()
     a.load_state(state)
     assert (a / 3).tolist() == thirds
-    with pytest.raises(ValueError, match="The array rounds in nearest_even, the saved one in stochastic"):
-        sf.load(tmp_path / "states", a=sf.array([0.0, 0.0], sf.BF16))
+    given = sf.array([0.3], sf.BF16, sf.stochastic(3), stream=sf.GivenBits([1, 2, 3]))
+    state, third = given.state, (given / 3).tolist()
+    given.load_state(state)
+    assert (given / 3).tolist() == third
+    plain, drawing = sf.array([0.0, 0.0], sf.BF16), sf.sequential(sf.BF16, rounding=sf.stochastic())
+    for other in (a, plain.astype(sf.BF16, accumulate=drawing, stream=a.stream)):
+        for one, state in ((plain, other), (other, plain)):
+            with pytest.raises(ValueError, match="Only one of both needs random bits: the array has rounding="):
+                one.load_state(state.state)

@@ -22,6 +22,7 @@ def test_problems_without_a_solution_are_refused():
         (lambda: sf.linalg.solve(SINGULAR, [1, 2], format=sf.BF16), "no pivot in column 1"),
         (lambda: sf.linalg.lu([[0, 1], [1, 0]], format=sf.BF16, pivot=False), "column 0: pass pivot=True"),
         (lambda: sf.linalg.lu([[1e-4, 6e4], [-1.0, 1]], format=sf.FP16, pivot=False), r"range of FP16.*by 2\*\*-14"),
+        (lambda: sf.linalg.lu([[0.01, 1], [1000, 1]], format=sf.FP16, pivot=False), "0: pass pivot=True, or use a f"),
         (lambda: sf.linalg.lu(GROWING[-20:, -20:], format=sf.FP16), r"Column 19 .*65504.0: scale .*, as by 2\*\*-4"),
         (lambda: sf.linalg.lu(GROWING, format=sf.FP16), "Column 44 .*65504.0: use a format of larger range"),
         (lambda: sf.linalg.lu([[1e6]], format=sf.FP16),

@@ -150,8 +150,15 @@ def test_replicas_of_a_pytorch_model_begin_with_the_same_buffers_and_resume(tmp_
         def forward(self, batch):
             return self.norm(self.layer(batch["x"]))
 
-    def train(steps, replicas=2, **options):
-        model = Normed()
+    class Listing(Normed):
+        def forward(self, batch):
+            if not hasattr(self, "calls"):
+                self.register_buffer("calls", torch.zeros(0))
+            self.calls = torch.cat([self.calls, torch.ones(1)])
+            return super().forward(batch)
+
+    def train(steps, replicas=2, kind=Normed, **options):
+        model = kind()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         batch = {"x": torch.tensor(X, dtype=torch.float32)}, torch.tensor(Y, dtype=torch.float32)
         with sf.torch.simulate(model, "bf16-stochastic", seed=1):
@@ -162,7 +169,7 @@ def test_replicas_of_a_pytorch_model_begin_with_the_same_buffers_and_resume(tmp_
         return model.state_dict()
 
     whole = train(3)
-    assert whole["norm.num_batches_tracked"] == 3
+    assert whole["norm.num_batches_tracked"] == 3 and train(3, kind=Listing)["calls"].tolist() == [1, 1, 1]
     # One step: the averages are those of the first half of the batch.
     with sf.torch.simulate(model := Normed(), "bf16-stochastic", seed=1):
         model({"x": torch.tensor(X[:6], dtype=torch.float32)})
