@@ -305,9 +305,9 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
         if not self._fits(state):
             self._refuse_complex()
         if state.arithmetic.draws != self.arithmetic.draws:
+            mine, saved = (f"rounding={x.rounding}, accumulate={x.accumulate}" for x in (self, state))
             raise ValueError(
-                f"Only one of both needs random bits: the array has rounding={self.rounding}, accumulate={self.accumulate}"
-                f", the saved one rounding={state.rounding}, accumulate={state.accumulate}. Create it like the saved one."
+                f"Only one of both needs random bits: the array has {mine}, the saved one {saved}. Create it like that."
             )
         self._writable_numbers()[...] = on_device_of(state.numbers, self.numbers)
         if self.stream is not None and type(self.stream) is type(state.stream):
