@@ -47,9 +47,8 @@ class Blocks(NamedTuple):
         amax = _largest_of_runs(np.abs(x), self.along, self.axis)
         if self.across == 1:
             return amax
-        return repeat_for_elements(
-            _largest_of_runs(amax, self.across, self.across_axis), self.across, self.across_axis, amax.shape
-        )
+        of_blocks = _largest_of_runs(amax, self.across, self.across_axis)
+        return repeat_for_elements(of_blocks, self.across, self.across_axis, amax.shape)
 
     def spread(self, scales: NDArray, x: NDArray) -> NDArray:
         """Return an array of the shape of `x` in which every element has the value of its block."""
@@ -57,8 +56,7 @@ class Blocks(NamedTuple):
 
 
 def repeat_for_elements(scales: NDArray, block: int, axis: int, shape: tuple[int, ...]) -> NDArray:
-    """Return an array of this shape in which every element has the value of its run of `block` elements along the
-    axis."""
+    """Return an array of this shape in which every element has the value of its run of elements along the axis."""
     spread = np.repeat(scales, block, axis)
     return spread[(slice(None),) * axis + (slice(shape[axis]),)]
 
@@ -95,8 +93,7 @@ def scaled_by_powers(
 def scaled_in_two_levels(
     x: NDArray, blocks: Blocks, target: Target, draw: Draw | None
 ) -> tuple[NDArray, NDArray, float]:
-    """Return elements, E4M3 scales of blocks, and a scale of the whole array; every operation is a float32
-    operation."""
+    """Return elements, E4M3 scales of blocks, and a scale of the whole array, by float32 operations."""
     one, most, most_scale = np.float32(1), np.float32(target.format.max), np.float32(E4M3.max)
     with np.errstate(all="ignore"):
         single = x.astype(np.float32)
@@ -105,8 +102,7 @@ def scaled_in_two_levels(
         greatest = largest_magnitude(np.where(usable, amax, np.float32(0)))
         tensor_scale = scale_quotients(float(most_scale * most), greatest) if greatest else one
         reciprocal = np.minimum(one / tensor_scale, LARGEST)
-        # TransformerEngine multiplies by the float32 1 / 6 at this point: about one scale in a few thousand then
-        # differs.
+        # TransformerEngine multiplies by the float32 1 / 6 here: about one scale in a few thousand then differs.
         exact_scales = np.clip(amax * (tensor_scale / most), -most_scale, most_scale)
         scales = np.where(usable, round_array(exact_scales, Target(E4M3, nearest_even, np.float32)), np.float32(np.nan))
         factors = np.minimum(one / (scales * reciprocal), LARGEST)
@@ -146,8 +142,7 @@ def _ceil(amax: NDArray, format: Format) -> NDArray:
 def _rceil(amax: NDArray, format: Format) -> NDArray:
     fraction, exponent = np.frexp(amax)
     most_fraction, most_exponent = np.frexp(format.max)
-    # The quotient of the fractions is between 1/2 and 2.
-    return exponent - most_exponent + (fraction > most_fraction)
+    return exponent - most_exponent + (fraction > most_fraction)  # the fractions' quotient is between 1/2 and 2
 
 
 def _even(amax: NDArray, format: Format) -> NDArray:
@@ -156,8 +151,7 @@ def _even(amax: NDArray, format: Format) -> NDArray:
     return exponent - 1 + (np.rint(fraction * units) == units) - format.emax
 
 
-#: The rules for powers of two by name: the exponent of a block's scale from the largest magnitude and the element
-#: format.
+#: The rules for powers of two by name: the exponent of a scale from the largest magnitude and the element format.
 RULES: dict[str, ScaleRule] = {"floor": _floor, "ceil": _ceil, "rceil": _rceil, "even": _even}
 
 
@@ -209,8 +203,7 @@ def scaled_by_rule(
     if rule is None:
         scales[have_scales] = _by_quotients(amax[have_scales], target.format, scale)
     else:
-        own_scales = _by_rule(rule, on_cpu(amax[have_scales]), target.format, scale)
-        scales[have_scales] = device_of(x).to_device(own_scales)
+        scales[have_scales] = device_of(x).to_device(_by_rule(rule, on_cpu(amax[have_scales]), target.format, scale))
     sound = replace_unusable(x, usable, target.format, blocks)
     elements = compute_with_draw("divide", [sound, blocks.spread(scales, x)], target, draw)
     return elements, np.where(usable, scales, np.nan).astype(result_dtype([x], scale))
@@ -278,8 +271,11 @@ class BlockScaled:
     tensor_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.axis < 0:
-            object.__setattr__(self, "axis", self.axis + np.ndim(self.elements))
+        object.__setattr__(self, "axis", _from_first(self.axis, np.ndim(self.elements)))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()  # older versions stored negative axes
 
     def __iter__(self) -> Iterator[NDArray[np.floating]]:
         if self.tensor_scale != 1:
@@ -405,15 +401,19 @@ def _check_block_and_axis(
     """Return the block size, and the axis counted from the first one."""
     check_rule(None if rule == DEFAULT_RULE and scale == E4M3 else rule, scale, "scale=E8M0")
     check_elements(format, scale, rule)
-    if block is None:
-        block = 16 if has_two_levels(scale, rule) else 32
+    block = (16 if has_two_levels(scale, rule) else 32) if block is None else block
     if not is_integer(block, 1):
         raise ValueError(f"block must be a positive integer, the number of elements that share a scale; got {block!r}.")
     if x.ndim == 0:
         raise ValueError("block_quantize needs an array with an axis to cut into blocks, got a single number.")
-    if not is_integer(axis, -x.ndim, x.ndim - 1):
-        raise ValueError(f"axis must be an integer from {-x.ndim} to {x.ndim - 1}, got {axis!r}.")
-    return int(block), int(axis) % x.ndim
+    return int(block), _from_first(axis, x.ndim)
+
+
+def _from_first(axis: Any, axes: int) -> int:
+    """Return an axis counted from the first one."""
+    if not is_integer(axis, -axes, axes - 1):
+        raise ValueError(f"axis must be an integer from {-axes} to {axes - 1}, got {axis!r}.")
+    return int(axis) % axes
 
 
 def check_elements(format: Format, scale: Format, rule: Rule = None) -> None:

@@ -146,14 +146,15 @@ class Base(NamedTuple):
     name: str
     digits: re.Pattern[str]
     task: str
+    prefix: str  # in other languages
 
     def text(self, word: int, bits: int) -> str:
         """Return a word of this width in lower-case digits, with leading zeros."""
         return format(word, f"0{-(-bits // self.bits_per_digit)}{'x' if self.bits_per_digit == 4 else 'b'}")
 
 
-HEXADECIMAL = Base(4, "hexadecimal", re.compile(r"[0-9a-f](?:_?[0-9a-f])*", re.IGNORECASE), "$readmemh")
-BINARY = Base(1, "binary", re.compile(r"[01](?:_?[01])*"), "$readmemb")
+HEXADECIMAL = Base(4, "hexadecimal", re.compile(r"[0-9a-f](?:_?[0-9a-f])*", re.IGNORECASE), "$readmemh", "0x")
+BINARY = Base(1, "binary", re.compile(r"[01](?:_?[01])*"), "$readmemb", "0b")
 
 
 @in_usual_environment
@@ -307,8 +308,8 @@ def _read(path: Any, format: FormatLike, per_word: Any, unknown: Any, base: Base
             if address in words:
                 raise ValueError(f"Address {address:x} has a word already.")
             if unknown is not None and (mask := _unknown_bits(word, bits, base)):
-                masks[address], word = mask, UNKNOWN_DIGIT.sub("1", word)
-            words[address] = _word(word, format, per_word, base)
+                masks[address] = mask
+            words[address] = _word(word, format, per_word, base, address in masks)
         except ValueError as error:
             raise ValueError(f"{path}, line {_line(text, place)}: {error}") from None
         address += 1
@@ -358,27 +359,29 @@ def _address(word: str) -> int:
     return int(digits[1], 16)
 
 
-def _word(word: str, format: Format, per_word: int, base: Base) -> int:
-    """Return the word in a text. Underscores may follow any digit (IEEE 1364-2005, 3.5.1)."""
+def _word(word: str, format: Format, per_word: int, base: Base, reads_unknown: bool) -> int:
+    """Return the word in a text; unknown digits are 1. Underscores may follow any digit (IEEE 1364-2005, 3.5.1)."""
     if not word.startswith("_"):
         word = re.sub("_+", "_", word).rstrip("_")
     bits = format.bits * per_word
     is_unknown = _unknown_bits(word, bits, base) > 0
-    if (word[:2].lower() == "0x" and not is_unknown) or (word[:2] in ("0b", "0B") and base is BINARY):
+    if word[:2].lower() == base.prefix and word[2:] and not is_unknown:
         raise ValueError(f"{word!r} has a prefix, but Verilog has only digits: write {word[2:]!r}.")
-    if is_unknown:
+    if is_unknown and not reads_unknown:
         raise ValueError(f"{unknown_digits_message(word)} Write unknown=numpy.nan to read such codes as NaN.")
+    digits = UNKNOWN_DIGIT.sub("1", word) if is_unknown else word
     if base is HEXADECIMAL and per_word == 1:
         try:
-            return read_code(word, format)
+            return read_code(digits, format)
         except ValueError as error:
+            message = str(error).replace(repr(digits), repr(word))
             count = len(word.replace("_", "")) * base.bits_per_digit // bits
-            if count < 2 or base.digits.fullmatch(word) is None:
-                raise
-            raise ValueError(f"{error} If it has {count} codes, write per_word={count}.") from None
-    if base.digits.fullmatch(word) is None:
+            if count < 2 or base.digits.fullmatch(digits) is None:
+                raise ValueError(message) from None
+            raise ValueError(f"{message} If it has {count} codes, write per_word={count}.") from None
+    if base.digits.fullmatch(digits) is None:
         raise ValueError(f"A word of {base.task} is {base.name} digits such as {base.text(1, bits)!r}, got {word!r}.")
-    value = int(word, 2**base.bits_per_digit)
+    value = int(digits, 2**base.bits_per_digit)
     if value >> bits:
         raise ValueError(f"The word {word!r} has more than {bits} bits, of {per_word} x {format}.")
     return value
@@ -388,12 +391,11 @@ def _unknown_bits(word: str, bits: int, base: Base) -> int:
     """Return a mask with ones for the digits x and z of a word, and 0 if it has none.
 
     If the first digit is x or z, it also fills up a short word (IEEE 1364-2005, 3.5.1). In a word that is longer or
-    shorter than `bits`, 0x is a prefix.
+    shorter than `bits`, 0x before hexadecimal digits is a prefix.
     """
-    if UNKNOWN.fullmatch(word) is None:
-        return 0
     digits, width, radix = word.replace("_", "").lower(), -(-bits // base.bits_per_digit), 2**base.bits_per_digit
-    if digits.startswith("0x") and len(digits) != width:
+    is_prefixed = digits.startswith(base.prefix) and len(digits) not in (2, width)
+    if is_prefixed or base.digits.fullmatch(UNKNOWN_DIGIT.sub("1", digits)) is None:
         return 0
     return int("".join(f"{(radix - 1) * (digit in 'xz'):x}" for digit in digits.rjust(width, digits[0])), radix)
 

@@ -247,9 +247,9 @@ def refuse_readers(called: str, passed_by: str, alternatives: Mapping[str, str])
 def _advice_for_reader(frame: FrameType, alternatives: Mapping[str, str]) -> str:
     """Return a replacement for the function of another package that the user called, in brackets."""
     last, module, instead = "", "", ""
-    code = frame.f_code
+    code, variables = frame.f_code, frame.f_locals
     while frame.f_globals.get("__name__", "").startswith(COMPUTING_PACKAGES) and frame.f_back is not None:
-        code, module = frame.f_code, frame.f_globals["__name__"]
+        code, module, variables = frame.f_code, frame.f_globals["__name__"], frame.f_locals
         last = code.co_qualname.partition(".")[0]
         instead = alternatives.get(last, instead)
         frame = frame.f_back
@@ -262,6 +262,8 @@ def _advice_for_reader(frame: FrameType, alternatives: Mapping[str, str]) -> str
         if function in {*FUNCTIONS, *READERS}:
             instead = f"numpy.{last} of a list of arrays: np.{last}(np.stack([x, y]))"
     elif module.startswith("numpy.polynomial"):
+        if last == "ABCPolyBase":  # the private base class of Polynomial and the others
+            module, last = "numpy.polynomial", (variables.get("cls") or type(variables.get("self"))).__name__
         instead = f"coefficients of {module}.{last} may be c.tolist(), if x is an array"
     return f" ({instead})" if instead else ""
 

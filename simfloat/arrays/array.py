@@ -377,7 +377,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
                 if numbers.dtype != object or is_float64(value):
                     value = value.item() if hasattr(value, "item") else float(value)
                 raise ValueError(
-                    f"A NumPy operand of an array of {self.format} must contain only numbers of {self.format}, but "
+                    f"An operand of an array of {self.format} must contain only numbers of {self.format}, but "
                     f"{message_text(value)} at index {place if len(place) > 1 else place[0]} is not one: "
                     f"simfloat.array(x, {str(self.format)!r}) rounds the operand."
                 )

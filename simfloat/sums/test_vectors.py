@@ -130,9 +130,7 @@ class Case(NamedTuple):
         if not accumulator.takes_initial and (c != 0).any():
             raise ValueError(f"{accumulator} has no partial sum that could start from c; pass zeros.")
         initial = c[:, np.newaxis, np.newaxis] if accumulator.takes_initial else None
-        of_blocks: Any = None
-        if scales:
-            of_blocks = Scales(scales[0][:, np.newaxis], scales[1][:, :, np.newaxis], self.block)
+        of_blocks: Any = Scales(scales[0][:, np.newaxis], scales[1][:, :, np.newaxis], self.block) if scales else None
         pair = matmul(
             a[:, np.newaxis, :], b[:, :, np.newaxis], inputs=(self.kinds[0], self.kinds[1]), accumulate=accumulator,
             output=self.kinds[-1], rounding=self.rounding if self.rounds_sums else None, scales=of_blocks,
@@ -291,6 +289,8 @@ def write_vectors(
     if (scales is not None) != bool(case.block):
         has = "reads scales of blocks" if case.block else "has none; 'dot' reads them with blocks=(32, simfloat.E8M0)"
         raise ValueError(f"scales= is for units with block scales: {case.accumulator or repr(operation)} {has}.")
+    if scales is not None and (size := len(scales) if isinstance(scales, tuple | list) else type(scales).__name__) != 2:
+        raise ValueError(f"scales must be a pair of arrays, (scales of a, scales of b); got {size}.")
     arrays = _operands(case, (*operands[:2], *(scales or ()), *operands[2:]))
     fields = [_texts(array, kind) for array, kind in zip(arrays, case.kinds, strict=False)]
     result, raised = case.compute(arrays, stream)

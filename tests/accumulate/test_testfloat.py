@@ -304,6 +304,8 @@ def test_vectors_of_units_with_block_scales_have_the_scales_of_every_row(rng, tm
     assert_refused(
         (lambda: sf.write_vectors(path, "dot", *operands, accumulate=unit), "reads scales of blocks"),
         (lambda: sf.write_vectors(path, "dot", *operands, scales=(q.scales, w.scales[:, :2]), **options), r"\(6, 2\)"),
+        (lambda: sf.write_vectors(path, "dot", *operands, scales=[q.scales] * 3, **options), "a pair .* got 3"),
+        (lambda: sf.write_vectors(path, "dot", *operands, scales=q.scales, **options), "a pair .* got ndarray"),
         (lambda: sf.write_vectors(path, "add", 1.0, 1.0, sf.FP16, scales=(1, 1)), "'add' has none; 'dot' reads them"),
         (
             lambda: sf.write_vectors(path, "dot", *operands, accumulate=sf.FP32, scales=(1, 1)),

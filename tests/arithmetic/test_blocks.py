@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -257,6 +258,17 @@ def test_bad_input_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             sf.block_quantize(**dict(x=np.ones(40), format=sf.E4M3) | options)
+
+
+def test_an_axis_is_counted_from_the_first_one_also_in_a_pickle_of_an_older_version():
+    scaled = sf.BlockScaled(np.ones((2, 4)), np.ones((2, 2)), 2, -1)
+    want = scaled.axis, *scaled.values().shape
+    object.__setattr__(scaled, "axis", -1)
+    read = pickle.loads(pickle.dumps(scaled))
+    assert want == (read.axis, *read.values().shape) == (1, 2, 4)
+    for axis in (-3, 2, 1.0):
+        with pytest.raises(ValueError, match=f"axis must be an integer from -2 to 1, got {axis}"):
+            sf.BlockScaled(np.ones((2, 4)), np.ones((2, 2)), 2, axis)
 
 
 def test_numbers_with_a_tensor_scale_do_not_unpack_as_two():

@@ -81,7 +81,11 @@ def test_invalid_words_codes_and_paths_raise_value_error(tmp_path):
 
     for call, words in (
         (lambda: read("0012"), "digits such as '0001', got '0012'"),
-        (lambda: read("0b01"), "has a prefix"),
+        (lambda: read("0b01"), "'0b01' has a prefix, but Verilog has only digits: write '01'."),
+        (lambda: read("0b"), "digits such as '0001', got '0b'"),
+        (lambda: read("0x10010"), "'0x10010' has digits that are unknown"),
+        (lambda: read("0x10010", unknown=1.0), "The word '0x10010' has more than 4 bits"),
+        (lambda: read("x12", sf.readmemh, per_word=2, unknown=1.0), "The word 'x12' has more than 8 bits"),
         (lambda: read("00x1"), "unknown"),
         (lambda: read("10000"), "more than 4 bits"),
         (lambda: read("123", sf.readmemh, per_word=2), "more than 8 bits, of 2 x E2M1"),
@@ -112,6 +116,7 @@ def test_codes_with_unknown_digits_are_read_as_the_value_of_unknown(tmp_path):
         ("x 0x0 0z1", sf.E2M1, 3, -1.0, [-1.0, -1.0, -1.0, 0.0, -1.0, 0.0, 0.5, -1.0, 0.0]),
         ("x0 01", sf.fixed(5), 1, np.nan, [np.nan, 1.0]),  # code 10 is not a number
         ("x0000 00000", sf.TF32, 1, 7.0, [7.0, 0.0]),
+        ("0x 0X_", sf.FP16, 1, 7.0, [7.0, 7.0]),  # no prefix: no digits follow
     ):
         assert_bits(sf.readmemh(written(tmp_path, text), format, per_word=per_word, unknown=unknown), np.float32(want))
     assert_bits(sf.readmemb(written(tmp_path, "z1 00x0_0010"), sf.E2M1, per_word=2, unknown=6.0),
@@ -120,7 +125,8 @@ def test_codes_with_unknown_digits_are_read_as_the_value_of_unknown(tmp_path):
         ("3c00 xxxx", None, "a number has neither. Write unknown=numpy.nan to read"),
         ("3c00", 0.1, "0.1 is not a number of FP16"),
         ("3c00", [1.0, 2.0], "unknown must be NaN or a number of FP16, got"),
-        ("xxxxx", 1.0, "line 1: Code '11111' is not one of FP16"),
+        ("x3f80", 1.0, "line 1: Code 'x3f80' is not one of FP16"),
+        ("0x", None, "'0x' has digits that are unknown"),
         ("0xzz 0xx", 1.0, "line 1: '0xx' has a prefix"),
         ("0xzz", None, "'0xzz' has digits that are unknown"),
         ("xxxx xg", 1.0, "line 1: A code of FP16 is hexadecimal digits"),

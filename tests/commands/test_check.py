@@ -286,6 +286,10 @@ def test_files_that_are_missing_or_damaged_are_named(tmp_path, capsys):
             'operation = "round"\nformat = "FP32"\noutput = "E5M2"\n',
             "output is not a key of 'round': format is the format",
         ),
+        (
+            'operation = "round"\nformat = ["FP16", "E5M2"]\noutput = "E5M2"\n',
+            "output is not a key of 'round': the second format of the pair is that of results. Leave it out.",
+        ),
         ('operation = "add"\nformat = "FP16"\nround = "to_odd"\n', "'round' is not a key of a unit: operation, format"),
         ('operation = "add"\n', "needs the format of 'add'"),
         ('operation = "dot"\nformat = "FP16"\n', "accumulate= is the accumulator of 'dot'"),

@@ -56,6 +56,11 @@ def test_operands_of_conversions_to_integers_lie_in_their_range(tmp_path):
         assert np.sum((np.abs(x) >= 0.25) & (np.abs(x) < most)) >= len(x) / 2
 
 
+def test_operands_near_the_largest_number_of_float64_are_drawn_without_a_warning(tmp_path):
+    for text in ('operation = "round"\nformat = "FP64"\n', 'operation = "f32_to_f64"\n'):
+        write_unit(tmp_path, "unit", text)
+
+
 def test_operands_without_a_result_in_the_format_are_replaced(tmp_path):
     texts = (
         'operation = "round"\nformat = "E2M1"\n',

@@ -141,7 +141,8 @@ class Operands(NamedTuple):
             nearest, _ = _boundaries(result, kind, np.where(of_rows < 2, END, 0), 2 - of_rows, draws[:2])
             exponents = np.where(of_rows == 0, draws[1] % 5, -(draws[1] % 3)).astype(np.int32)
             distances = np.ldexp(draws[2] / 2.0**31 - 1.0, exponents)
-            numbers = _as_numbers(nearest + distances * sf.ulp(nearest, result), kind)
+            with np.errstate(over="ignore"):  # beyond the largest number of FP64
+                numbers = _as_numbers(nearest + distances * sf.ulp(nearest, result), kind)
         else:
             if kind.special == "fixed_symmetric":  # the lowest code is not a number
                 codes = codes[codes != 2 ** (bits - 1)]

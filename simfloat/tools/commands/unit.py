@@ -189,6 +189,10 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
             f'The unit needs the format of {operation!r}: write format = "FP16", or a name of TestFloat, such as '
             'operation = "f16_add".'
         )
+    if operation == "round" and "output" in description and str(format).startswith("("):
+        raise ValueError(
+            "output is not a key of 'round': the second format of the pair is that of results. Leave it out."
+        )
     if operation == "round" and "output" in description:
         raise ValueError(
             "output is not a key of 'round': format is the format of the results, and operands are FP64 numbers. For "
