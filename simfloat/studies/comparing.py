@@ -28,15 +28,17 @@ class Compared(NamedTuple):
     Parameters:
         label: the value of the column.
         among: the names and values of all other axes.
-        mean: the geometric mean of ratios, or the mean of differences; the median if a run diverged or a ratio is
-            infinite.
-        low, high: the 95 % interval of the mean (Student's t); or, if a run diverged, the interval of the median (sign
-            test, with an error probability of 5 % on each side).
+        mean: the geometric mean of ratios, or the mean of differences; the median if a run diverged, or if
+            some ratios or differences are infinite.
+        low, high: the 95 % interval of the mean (Student's t); or, if the mean is replaced by the median, its
+            interval (sign test, with an error probability of 5 % on each side).
         pairs: the number of pairs.
         word: the verdict.
         p: the p value, the level at which the verdict would just be undecided; None if all pairs differ equally, as
             they have no spread.
         diverged: the number of pairs in which at least one run diverged.
+        infinite: the number of pairs in which no run diverged, but the ratio is 0 or infinite, or the difference is
+            infinite.
     """
 
     label: Any
@@ -48,6 +50,7 @@ class Compared(NamedTuple):
     word: str
     p: float | None
     diverged: int = 0
+    infinite: int = 0
 
 
 class PairedComparison(Sequence[Compared]):
@@ -96,14 +99,17 @@ class PairedComparison(Sequence[Compared]):
         among = [name for name, _ in self.rows[0].among] if self.rows else []
         head = [*among, self.by, "verdict", f"{self.kind} of {self.value}", "95 %", "pairs"]
         lines = [self._line(row) for row in self.rows]
-        if self._some_diverged:
-            head.append("diverged")
-            lines = [[*line, str(row.diverged)] for line, row in zip(lines, self.rows, strict=True)]
-        return aligned([head, *lines], number_columns=3 + self._some_diverged)
+        counts = self._counts
+        head.extend(counts)
+        lines = [[*line, *(str(getattr(row, name)) for name in counts)] for line, row in zip(lines, self, strict=True)]
+        return aligned([head, *lines], number_columns=3 + len(counts))
 
     @property
-    def _some_diverged(self) -> bool:
-        return any(row.diverged for row in self.rows)
+    def _counts(self) -> dict[str, str]:
+        """The columns of counts that are not 0 in every row, with their meanings."""
+        infinite = "ratios of 0 or infinity" if self.kind == RATIO else "infinite differences"
+        counts = {"diverged": "diverged runs", "infinite": infinite}
+        return {name: text for name, text in counts.items() if any(getattr(row, name) for row in self.rows)}
 
     def _line(self, row: Compared) -> list[str]:
         texts = f"{row.mean:.4g}", f"{row.low:.4g} to {row.high:.4g}", str(row.pairs)
@@ -112,9 +118,9 @@ class PairedComparison(Sequence[Compared]):
     @property
     def _remarks(self) -> str:
         text = f"compared with {self.reference}. {self.discoveries}"
-        if not self._some_diverged:
+        if not (counts := " or ".join(self._counts.values())):
             return text
-        return f"{text} Rows with diverged runs have the median, with its interval by the sign test (5 % on each side)."
+        return f"{text} Rows with {counts} have the median, with its interval by the sign test (5 % on each side)."
 
     def __repr__(self) -> str:
         return f"{self.table()}\n{self._remarks}"
@@ -152,6 +158,9 @@ def compare(
     probability of 5 % on each side. It needs five pairs: one diverged run of five decides nothing, and five of five are
     "worse". The verdicts "equal" and "worse within the margin" are impossible then. If the median decides nothing,
     McNemar's exact test decides by the pairs in which only one of the two runs diverged; it needs six such pairs.
+
+    If exactly one value of a pair is 0, such as an accuracy of 0, no run diverged, but the logarithm of their ratio is
+    infinite. The same rules apply to such pairs. With ``kind="difference"``, 0 is a number as any other.
 
     This function judges existing results. `simfloat.compare` runs a model itself, on one batch, and returns the errors
     of its loss and gradient under each policy.
@@ -251,17 +260,20 @@ def _comparison_row(
         raise ValueError(f"{label!r}{where} and the reference need the same pairs; one has no {alone[0]!r}.")
     kind, limit = how
     ours, theirs = np.array([measured[pair] for pair in measured]), np.array([reference[pair] for pair in measured])
-    samples, diverged = _samples(label, ours, theirs, kind, sign)
+    samples, lost = _samples(label, ours, theirs, kind, sign)
+    diverged, infinite = int(lost.sum()), int((np.isinf(samples) & ~lost).sum())
     word, p = comparison_of(sign * samples, limit, diverged > 0)
     low, high = sorted(sign * end for end in interval_of(sign * samples, diverged > 0)[:2])
     mean = mean_and_error(samples)[0] if np.isfinite(samples).all() else _median(samples)
     if kind == RATIO:
         mean, low, high = map(exponential, (mean, low, high))
-    return Compared(label, among, mean, low, high, len(measured), word, p, diverged)
+    return Compared(label, among, mean, low, high, len(measured), word, p, diverged, infinite)
 
 
-def _samples(label: Any, ours: NDArray, theirs: NDArray, kind: str, sign: int) -> tuple[NDArray[np.float64], int]:
-    """Return the logarithms of ratios or the differences, and the number of pairs in which a run diverged.
+def _samples(
+    label: Any, ours: NDArray, theirs: NDArray, kind: str, sign: int
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the logarithms of ratios or the differences, and for each pair, whether a run diverged.
 
     A diverged run differs infinitely from one that did not; if both diverged, their difference is NaN.
     """
@@ -272,7 +284,7 @@ def _samples(label: Any, ours: NDArray, theirs: NDArray, kind: str, sign: int) -
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         mine, other = (np.where(each, worst, values) for each, values in zip(diverged, (ours, theirs), strict=True))
         samples = np.log(mine) - np.log(other) if kind == RATIO else mine - other
-    return samples, int((diverged[0] | diverged[1]).sum())
+    return samples, diverged[0] | diverged[1]
 
 
 def _median(samples: NDArray[np.float64]) -> float:

@@ -12,6 +12,9 @@ which takes five pairs). A diverged run is outside of every margin: it excludes 
 "reproduced" below a limit. If the median decides nothing, the numbers of diverged runs may decide a comparison, by
 McNemar's exact test with twice its level, as it is the second test.
 
+If exactly one value of a pair is 0, their ratio has no finite logarithm, although no run diverged. The same rules
+apply: such a pair is outside of every margin, and a ratio of 0 excludes "reproduced" above a limit.
+
 A claim that a mean is inside an open range is "reproduced" if the interval is inside, "not reproduced" if it is
 outside, and "inconclusive" otherwise. A comparison has these verdicts:
 
@@ -82,6 +85,9 @@ RANKS = (NOT_REPRODUCED, WORSE, INCONCLUSIVE, FITTED, WITHIN, EQUAL, BETTER, REP
 #: The largest x for which e^x does not overflow in float64.
 LARGEST = math.log(sys.float_info.max)
 
+#: The usual pairs that McNemar's exact test counts.
+DIVERGED = "diverged runs"
+
 #: Verdicts on a whole that follow from a single part.
 REFUTED = (NOT_REPRODUCED, WORSE)
 
@@ -146,7 +152,7 @@ def _pairs(values: NDArray | float, reference: NDArray | float) -> tuple[NDArray
 def ratio_test(values: NDArray, reference: NDArray, *, above: float = 0, below: float = math.inf) -> Outcome:
     """Test if the geometric mean of value / reference is between `above` and `below`."""
     samples = log_ratios(values, reference)
-    return _range_test(samples, _log(above), _log(below), _ratio_text(samples))
+    return _range_test(samples, _log(above), _log(below), _ratio_text(samples, _count_zeros(samples, values)))
 
 
 def difference_test(
@@ -162,7 +168,8 @@ def compare(values: NDArray, reference: NDArray, *, margin: float = MATCH) -> Ou
     if not 1 < margin < math.inf:
         raise ValueError(f"margin must be a factor above 1, such as {MATCH}; got {margin!r}.")
     samples = log_ratios(values, reference)
-    return _comparison(samples, math.log(margin), _ratio_text(samples))
+    zeros = _count_zeros(samples, values)
+    return _comparison(samples, math.log(margin), _ratio_text(samples, zeros), "infinite ratios" if zeros else DIVERGED)
 
 
 def compare_shares(values: NDArray, reference: NDArray, *, margin: float = POINT) -> Outcome:
@@ -184,23 +191,25 @@ def compare_shortfall(samples: NDArray, margin: float) -> Outcome:
 def joint_test(values: NDArray, *, below: float) -> Outcome:
     """Test if the mean over seeds of values (seeds, times) is below a limit at all times, by joint intervals.
 
-    Each of the t intervals has an error probability of 5 % / t (Bonferroni).
+    Each of the t intervals has an error probability of 5 % / t (Bonferroni). Only the times that refute the claim
+    give the level of a refutation.
     """
     values = as_rectangular_array(values, "values", np.float64)
     if values.ndim != 2 or not values.shape[1]:
         raise ValueError(f"A joint test takes an array (seeds, times), got shape {values.shape}.")
     times = values.shape[1]
     intervals = [interval_of(column, error=(1 - CONFIDENCE) / times) for column in values.T]
-    verdict = worst_verdict([judge(interval, -math.inf, below) for interval in intervals])
-    verdict = _inconclusive_if_diverged(verdict, values, below)
+    words = [judge(interval, -math.inf, below) for interval in intervals]
+    worst = worst_verdict(words)
+    verdict = _inconclusive_if_infinite(worst, values, -math.inf, below)
     highest = max(interval.high for interval in intervals)
     method = "t, or the sign test after a divergence" if any(map(_has_no_mean, values.T)) else "t"
     text = (
         f"all intervals end below {highest:.3g}: {method}, jointly 95 % (Bonferroni, {times} times), n = {len(values)}"
     )
-    every_level = [_level(column, below) for column in values.T]
+    every_level = [_level(column, below) for column, word in zip(values.T, words, strict=True) if word == worst]
     levels = [level for level in every_level if level is not None]
-    if len(levels) < times:
+    if len(levels) < len(every_level):
         return Outcome(verdict, text)  # a time at which all seeds agree has no level
     chosen = {REPRODUCED: max(levels), NOT_REPRODUCED: min(levels)}.get(verdict, 1.0)
     return Outcome(verdict, text, min(1.0, times * chosen))
@@ -257,20 +266,24 @@ def fitted_outcome() -> Outcome:
 def all_of(tests: Sequence[Outcome]) -> Outcome:
     """Combine the tests of a claim's parts; the worst part gives the verdict.
 
-    If every part is needed, the level is the largest level of the parts. If one part is enough, it is the smallest one
-    times the number of parts (Bonferroni); if that is above 5 %, the claim is inconclusive.
+    If every part is needed, the level is the largest level of the parts. If one part is enough, its level is multiplied
+    by the number of parts (Bonferroni), and a part for which that is above 5 % refutes nothing. If no other part
+    refutes the claim, it is inconclusive. If a part refutes it without a level, chance plays no role.
     """
     if not tests:
         raise ValueError("The list of tests is empty; a claim of several parts needs one test for each.")
     verdict, text = worst_verdict([test.verdict for test in tests]), "; ".join(test.text for test in tests)
-    deciding = [test.p for test in tests if verdict not in REFUTED or test.verdict == verdict]
-    levels = [level for level in deciding if level is not None]
-    if verdict not in REFUTED or not levels:
-        return Outcome(verdict, text, max(levels, default=None))
-    level = min(1.0, len(tests) * min(levels))
-    if level > 1 - CONFIDENCE and None not in deciding:
+    if verdict not in REFUTED:
+        return Outcome(verdict, text, max((test.p for test in tests if test.p is not None), default=None))
+    refuting = [
+        test for test in tests if test.verdict in REFUTED and (test.p is None or len(tests) * test.p <= 1 - CONFIDENCE)
+    ]
+    if not refuting:
         return Outcome(INCONCLUSIVE, text, 1.0)
-    return Outcome(verdict, text, level)
+    verdict = worst_verdict([test.verdict for test in refuting])
+    levels = [test.p for test in refuting if test.verdict == verdict]
+    known = [level for level in levels if level is not None]
+    return Outcome(verdict, text, len(tests) * min(known) if len(known) == len(levels) else None)
 
 
 def worst_verdict(verdicts: Sequence[str]) -> str:
@@ -279,7 +292,7 @@ def worst_verdict(verdicts: Sequence[str]) -> str:
 
 
 def _range_test(samples: NDArray, low: float, high: float, text: str) -> Outcome:
-    verdict = _inconclusive_if_diverged(judge(interval_of(samples), low, high), samples, high)
+    verdict = _inconclusive_if_infinite(judge(interval_of(samples), low, high), samples, low, high)
     levels = [_level(samples, limit) for limit in (low, high) if math.isfinite(limit)]
     if None in levels:
         return Outcome(verdict, text)
@@ -289,16 +302,17 @@ def _range_test(samples: NDArray, low: float, high: float, text: str) -> Outcome
     return Outcome(verdict, text, 1.0 if verdict == INCONCLUSIVE else max(known, default=0.0))
 
 
-def _inconclusive_if_diverged(verdict: str, samples: NDArray, high: float) -> str:
-    """Return the verdict; "inconclusive" if it is that samples with an infinite one are below a limit."""
-    excluded = verdict == REPRODUCED and math.isfinite(high) and bool(np.isposinf(samples).any())
-    return INCONCLUSIVE if excluded else verdict
+def _inconclusive_if_infinite(verdict: str, samples: NDArray, low: float, high: float) -> str:
+    """Return the verdict; "inconclusive" if it is that samples are in a range, and one is infinitely far outside."""
+    above, below = bool(np.isposinf(samples).any()), bool(np.isneginf(samples).any())
+    outside = (above and math.isfinite(high)) or (below and math.isfinite(low))
+    return INCONCLUSIVE if verdict == REPRODUCED and outside else verdict
 
 
-def _comparison(samples: NDArray, margin: float, text: str) -> Outcome:
+def _comparison(samples: NDArray, margin: float, text: str, counted: str = DIVERGED) -> Outcome:
     word, p = comparison_of(samples, margin)
     by_divergences = word in (WORSE, BETTER) and word != comparison_word(interval_of(samples), margin)
-    return Outcome(word, f"{text}; McNemar's exact test of the diverged runs" if by_divergences else text, p)
+    return Outcome(word, f"{text}; McNemar's exact test of the {counted}" if by_divergences else text, p)
 
 
 def _limits(word: str, margin: float) -> tuple[float, ...]:
@@ -309,17 +323,21 @@ def _limits(word: str, margin: float) -> tuple[float, ...]:
 def comparison_of(samples: NDArray, margin: float, diverged: bool | None = None) -> tuple[str, float | None]:
     """Return the verdict for differences (larger is worse) and its level; equal differences have no level.
 
-    `diverged` is True if a run diverged; by default, if a difference is inf.
+    `diverged` is True if a run diverged; by default, if a difference is inf. A pair with an infinite difference is
+    outside of every margin, also if no run diverged.
     """
     word = comparison_word(interval_of(samples, diverged), margin)
-    if _some_diverged(samples, diverged) and word not in (WORSE, BETTER):
-        return _compare_divergences(samples)
+    if _has_no_mean(samples, diverged) and word not in (WORSE, BETTER):
+        return _compare_infinities(samples)
     levels = [_level(samples, limit, diverged) for limit in _limits(word, margin)]
     return word, None if None in levels else max((level for level in levels if level is not None), default=1.0)
 
 
-def _compare_divergences(samples: NDArray) -> tuple[str, float]:
-    """Judge by McNemar's exact test which of two policies diverges more often, unless the median says the opposite."""
+def _compare_infinities(samples: NDArray) -> tuple[str, float]:
+    """Judge by McNemar's exact test which of two policies is infinitely worse more often, unless the median disagrees.
+
+    Diverged runs and ratios with one 0 give infinite differences.
+    """
     worse, better = int(np.isposinf(samples).sum()), int(np.isneginf(samples).sum())
     level = 2 * sign_level(min(worse, better), worse + better)
     if level > 1 - CONFIDENCE:
@@ -357,10 +375,15 @@ def _is_constant(samples: NDArray) -> bool:
     return len(samples) > 1 and bool((samples == samples[0]).all())
 
 
-def _ratio_text(samples: NDArray) -> str:
+def _count_zeros(samples: NDArray, values: NDArray) -> int:
+    """Return the number of pairs with one 0: their logarithm is infinite, and the value is finite."""
+    return int((np.isinf(samples) & np.isfinite(values)).sum())
+
+
+def _ratio_text(samples: NDArray, zeros: int) -> str:
     interval = interval_of(samples)
     low, high = exponential(interval.low), exponential(interval.high)
-    return f"ratio {_method_text(samples, f'{low:.4g}', f'{high:.4g}', ' of logarithms')}"
+    return f"ratio {_method_text(samples, f'{low:.4g}', f'{high:.4g}', ' of logarithms', zeros)}"
 
 
 def _difference_text(samples: NDArray) -> str:
@@ -368,11 +391,13 @@ def _difference_text(samples: NDArray) -> str:
     return f"difference {_method_text(samples, f'{interval.low:z.3g}', f'{interval.high:z.3g}')}"
 
 
-def _method_text(samples: NDArray, low: str, high: str, of: str = "") -> str:
+def _method_text(samples: NDArray, low: str, high: str, of: str = "", zeros: int = 0) -> str:
     """Return the interval, the method and the number of cases as text."""
     n = len(samples)
     if _has_no_mean(samples):
-        return f"in [{low}, {high}]: sign test, {np.isinf(samples).sum()} of {n} runs diverged, n = {n}"
+        counts = {"runs diverged": np.isinf(samples).sum() - zeros, "pairs have one 0": zeros}
+        causes = "".join(f"{count} of {n} {cause}, " for cause, count in counts.items() if count)
+        return f"in [{low}, {high}]: sign test, {causes}n = {n}"
     if _is_constant(samples):
         return f"in [{low}, {high}]: no spread, n = {n}"
     return f"in [{low}, {high}]: paired t{of}, 95 %, n = {n}"

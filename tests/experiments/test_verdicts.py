@@ -86,6 +86,20 @@ def test_a_run_that_diverged_is_outside_of_every_margin():
     assert often.text.endswith("6 of 23 runs diverged, n = 23; McNemar's exact test of the diverged runs")
 
 
+def test_a_ratio_with_a_zero_is_outside_of_every_margin_and_no_divergence():
+    usual, last = np.full(10, 0.9), np.arange(10) == 9
+    text = "ratio in [1, 1]: sign test, 1 of 10 pairs have one 0, n = 10"
+    for values, reference in ((np.where(last, 0.1, 0.9), np.where(last, 0, 0.9)), (np.where(last, 0, 0.9), usual)):
+        assert compare(values, reference) == (INCONCLUSIVE, text, 1.0)
+        assert ratio_test(values, reference, above=0.9, below=1.1) == (INCONCLUSIVE, text, 1.0)
+    assert ratio_test(np.where(last, 0, 0.9), usual, below=1.1).verdict == REPRODUCED, "0 is below the limit"
+    both = np.where(last, 0, [math.nan, *usual[1:]])
+    assert "sign test, 1 of 10 runs diverged, 1 of 10 pairs have one 0, n = 10" in compare(both, usual).text
+    often = compare(np.array([*np.zeros(6), *np.tile([0.999, 1.001], 8), 0.9]), np.ones(23))
+    assert often.verdict == BETTER and often.p == pytest.approx(2 * 0.5**6)
+    assert often.text.endswith("6 of 23 pairs have one 0, n = 23; McNemar's exact test of the infinite ratios")
+
+
 def test_runs_without_spread_have_a_verdict_and_no_level():
     same = ratio_test(np.full(5, 2.0), np.ones(5), above=1)
     assert (same.verdict, same.p, same.text) == (REPRODUCED, None, "ratio in [2, 2]: no spread, n = 5")
@@ -140,6 +154,28 @@ def test_a_part_that_refutes_a_whole_counts_the_other_parts_too():
     yes, barely = Outcome(EQUAL, "", 0.03), Outcome(WORSE, "", 0.04)
     assert all_of([barely]).verdict == WORSE and all_of([yes, barely])[::2] == (INCONCLUSIVE, 1.0)
     assert all_of([yes, barely, Outcome(WORSE, "a counterexample")]).verdict == WORSE
+
+
+def test_a_part_whose_own_level_is_too_large_hides_no_other_refutation_and_a_counterexample_has_no_level():
+    barely, surely = Outcome(NOT_REPRODUCED, "a", 0.04), Outcome(WORSE, "b", 1e-6)
+    assert all_of([barely, surely])[::2] == all_of([surely, barely])[::2] == (WORSE, pytest.approx(2e-6))
+    assert all_of([barely._replace(p=0.02), surely])[::2] == (NOT_REPRODUCED, pytest.approx(0.04))
+    counterexample = Outcome(NOT_REPRODUCED, "a", None)
+    for level in (0.04, 0.001):
+        parts = [counterexample, Outcome(NOT_REPRODUCED, "b", level), Outcome(REPRODUCED, "c", 0.01)]
+        assert all_of(parts)[::2] == (NOT_REPRODUCED, None), "chance plays no role"
+
+
+def test_a_limit_at_all_times_is_refuted_at_the_level_of_the_times_that_refute_it():
+    noise = np.random.default_rng(5)
+    above = 1 + 1.2 * noise.standard_normal(10)
+    level = 2 * stats.ttest_1samp(above, 0).pvalue
+    unknown = np.array([math.inf, *[math.nan] * 9])
+    for other in (-100 + 0.01 * noise.standard_normal(10), unknown, np.full(10, -1.0)):
+        test = joint_test(np.stack([other, above], axis=1), below=0)
+        assert test[::2] == (NOT_REPRODUCED, pytest.approx(level)) and 0.03 < level < 0.05
+    counterexample = joint_test(np.stack([np.ones(10), above], axis=1), below=0)
+    assert counterexample[::2] == (NOT_REPRODUCED, None), "a time at which all seeds agree has no level"
 
 
 def test_a_limit_holds_at_all_times_if_every_joint_interval_ends_below_it(rng):

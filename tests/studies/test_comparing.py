@@ -82,6 +82,19 @@ def test_a_policy_that_diverges_more_often_is_worse_by_mcnemars_test_and_never_e
     assert compare_five([math.nan] * 6 + [0.9] * 8, [1.0] * 14).word == "inconclusive", "the others are better"
 
 
+def test_a_ratio_with_a_zero_is_outside_of_every_margin_although_no_run_diverged():
+    usual, zero, tenth = [0.9] * 10, [0.9] * 9 + [0.0], [0.9] * 9 + [0.1]
+    for ours, theirs, options in ((zero, usual, {"higher_is_better": True}), (zero, usual, {}), (tenth, zero, {})):
+        row = compare_five(ours, theirs, **options)
+        assert (row.word, row.p, row.mean, row.diverged, row.infinite) == ("inconclusive", 1.0, 1.0, 0, 1)
+    many = compare_five([0.0] * 6 + [0.9, 0.91] * 4, [0.9] * 6 + [0.91, 0.9] * 4, higher_is_better=True)
+    assert (many.word, many.p, many.infinite) == ("worse", pytest.approx(2 * 0.5**6), 6), "McNemar's exact test"
+    found = sf.studies.compare(rows(fp32=zero, ours=tenth))
+    head, line = str(found.table()).splitlines()
+    assert head.split()[-1] == "infinite" and line.split()[-1] == "1" and "diverged" not in str(found)
+    assert "Rows with ratios of 0 or infinity have the median, with its interval by the sign test" in str(found)
+
+
 def test_a_table_with_diverged_runs_counts_them_and_names_the_test():
     found = sf.studies.compare(TABLE)
     head, *lines = str(found.table()).splitlines()
