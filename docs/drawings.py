@@ -144,7 +144,7 @@ def aligned_sum():
     d.text(
         0,
         188,
-        "2. Truncate: five bits below the largest exponent are kept, the red ones are lost.",
+        "2. Truncate to five bits below this exponent. Red bits are lost.",
         12.5,
         anchor="start",
         weight="bold",
