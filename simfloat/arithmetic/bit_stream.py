@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,7 +77,7 @@ class BitStream:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue like the stream that had this `state`; ValueError if it is not the state of a stream."""
-        vars(self).update(vars(self.from_state(state)))
+        continue_like(self, self.from_state(state))
 
     def __repr__(self) -> str:
         return f"BitStream.from_state({self.state!r})" if self.calls else f"BitStream({self.seed})"
@@ -148,6 +149,11 @@ class GivenBits:
 
 #: A source of random bits for stochastic calls.
 Stream = BitStream | GivenBits
+
+
+def continue_like(stream: Stream, other: Stream) -> None:
+    """Let a stream continue as another stream of the same class would; they share nothing afterwards."""
+    vars(stream).update(vars(deepcopy(other)))
 
 
 class Draw(NamedTuple):

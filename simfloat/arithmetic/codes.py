@@ -19,6 +19,7 @@ from simfloat.arithmetic.operands import (
     empty,
     exact_operand,
     first_beyond_float64,
+    is_torch_tensor,
     pairs_of_codes,
 )
 from simfloat.arithmetic.plan import element_ranges
@@ -267,7 +268,7 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
 
 def _as_code_array(codes: Any, format: Format) -> NDArray:
     """Return codes as an array: integers, texts, or the codes of an array of narrow floats or bytes."""
-    if type(codes).__module__.partition(".")[0] == "torch" and hasattr(codes, "detach"):
+    if is_torch_tensor(codes):
         return _codes_in_tensor(codes, format)
     array = as_rectangular_array(codes, "codes")
     dtype = array.dtype

@@ -307,17 +307,15 @@ def _read(path: Any, format: FormatLike, per_word: Any, unknown: Any, base: Base
                 continue
             if address in words:
                 raise ValueError(f"Address {address:x} has a word already.")
-            if unknown is not None and (mask := _unknown_bits(word, bits, base)):
-                masks[address] = mask
-            words[address] = _word(word, format, per_word, base, address in masks)
+            words[address], masks[address] = _word(word, format, per_word, base, unknown is not None)
         except ValueError as error:
             raise ValueError(f"{path}, line {_line(text, place)}: {error}") from None
         address += 1
     shifts, mask, addresses = range(0, bits, format.bits), 2**format.bits - 1, _addresses(words, path)
     codes = np.array([words[at] >> shift & mask for at in addresses for shift in shifts], np.uint64)
-    are_known = np.array([not masks.get(at, 0) >> shift & mask for at in addresses for shift in shifts], np.bool_)
+    are_known = np.array([not masks[at] >> shift & mask for at in addresses for shift in shifts], np.bool_)
     numbers = decode(codes * are_known, format)
-    return np.where(are_known, numbers, numbers.dtype.type(unknown)) if masks else numbers
+    return numbers if unknown is None else np.where(are_known, numbers, numbers.dtype.type(unknown))
 
 
 def _check_per_word(per_word: Any) -> int:
@@ -359,20 +357,23 @@ def _address(word: str) -> int:
     return int(digits[1], 16)
 
 
-def _word(word: str, format: Format, per_word: int, base: Base, reads_unknown: bool) -> int:
-    """Return the word in a text; unknown digits are 1. Underscores may follow any digit (IEEE 1364-2005, 3.5.1)."""
+def _word(word: str, format: Format, per_word: int, base: Base, reads_unknown: bool) -> tuple[int, int]:
+    """Return the word in a text, in which unknown digits are 1, and a mask of the unknown bits.
+
+    Underscores may follow any digit (IEEE 1364-2005, 3.5.1).
+    """
     if not word.startswith("_"):
         word = re.sub("_+", "_", word).rstrip("_")
     bits = format.bits * per_word
-    is_unknown = _unknown_bits(word, bits, base) > 0
-    if word[:2].lower() == base.prefix and word[2:] and not is_unknown:
+    unknown = _unknown_bits(word, bits, base)
+    if word[:2].lower() == base.prefix and word[2:] and not unknown:
         raise ValueError(f"{word!r} has a prefix, but Verilog has only digits: write {word[2:]!r}.")
-    if is_unknown and not reads_unknown:
+    if unknown and not reads_unknown:
         raise ValueError(f"{unknown_digits_message(word)} Write unknown=numpy.nan to read such codes as NaN.")
-    digits = UNKNOWN_DIGIT.sub("1", word) if is_unknown else word
+    digits = UNKNOWN_DIGIT.sub("1", word) if unknown else word
     if base is HEXADECIMAL and per_word == 1:
         try:
-            return read_code(digits, format)
+            return read_code(digits, format), unknown
         except ValueError as error:
             message = str(error).replace(repr(digits), repr(word))
             count = len(word.replace("_", "")) * base.bits_per_digit // bits
@@ -384,7 +385,7 @@ def _word(word: str, format: Format, per_word: int, base: Base, reads_unknown: b
     value = int(digits, 2**base.bits_per_digit)
     if value >> bits:
         raise ValueError(f"The word {word!r} has more than {bits} bits, of {per_word} x {format}.")
-    return value
+    return value, unknown
 
 
 def _unknown_bits(word: str, bits: int, base: Base) -> int:

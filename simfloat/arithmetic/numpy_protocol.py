@@ -296,13 +296,7 @@ def _reduction(name: str) -> Callable[..., Any]:
 
 
 def _place(find: Callable[..., Any]) -> Callable[..., Any]:
-    def operation(t: Any, a: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
-        place = find(a.numbers, axis)
-        if not keepdims:
-            return place
-        return place.reshape((1,) * a.ndim) if axis is None else np.expand_dims(place, axis)
-
-    return operation
+    return lambda t, a, axis=None, *, keepdims=False: find(a.numbers, axis, keepdims)
 
 
 def _function(name: str) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from simfloat.arithmetic.bit_stream import Stream
+from simfloat.arithmetic.bit_stream import Stream, continue_like
 from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
 from simfloat.arithmetic.codes import are_surely_numbers
 from simfloat.arithmetic.machines import as_array, device_of, is_on_gpu, on_cpu, on_device_of
@@ -307,11 +307,11 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
         if state.arithmetic.draws != self.arithmetic.draws:
             mine, saved = (f"rounding={x.rounding}, accumulate={x.accumulate}" for x in (self, state))
             raise ValueError(
-                f"Only one of both needs random bits: the array has {mine}, the saved one {saved}. Create it like that."
+                f"Only one of both needs random bits: the array has {mine}, the saved one {saved}. Create both alike."
             )
         self._writable_numbers()[...] = on_device_of(state.numbers, self.numbers)
         if self.stream is not None and type(self.stream) is type(state.stream):
-            vars(self.stream).update(vars(deepcopy(state.stream)))
+            continue_like(self.stream, state.stream)
 
     def __repr__(self) -> str:
         return call_of(self.numbers, self.arithmetic)

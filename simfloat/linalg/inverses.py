@@ -24,6 +24,7 @@ from simfloat.linalg.matrices import (
     in_range,
     matrix_of,
     names_options_of_scipy,
+    range_error,
     result_array,
     solution_overflow_error,
     solve_with_factors,
@@ -122,10 +123,8 @@ def det(
     if not in_range(u, product):
         excess = float(np.linalg.slogdet(a.astype(np.float64))[1]) / math.log(2) - math.log2(u.format.max)
         power = min(-math.ceil(max(excess, 0.0) / len(a)), -1)
-        raise ValueError(
-            f"The determinant left the range of {u.format}, whose largest number is {u.format.max}: scale the matrix, "
-            f"as by 2**{power}, which scales it by 2**{power * len(a)}, or use a format of larger range."
-        )
+        advice = f"scale the matrix, as by 2**{power}, which scales it by 2**{power * len(a)}"
+        raise range_error("The determinant", u.format, f"{advice}, or use a format of larger range")
     # A permutation of n rows with c cycles is a product of n - c exchanges.
     is_odd = (len(p) - _count_cycles(p)) % 2
     return result_array((u.negate(product) if is_odd else product).reshape(()), u)

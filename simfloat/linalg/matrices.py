@@ -200,17 +200,17 @@ def elimination_overflow_error(what: str, a: NDArray, pivot: bool, format: Forma
     power = min(math.floor(math.log2(format.max) - math.log2(scaled)), -1) if np.isfinite(scaled) else 0
     can_scale = power < 0 and factor <= format.max and largest * 2.0**power >= format.smallest_normal
     advice = "pass pivot=True, or " * (not pivot) + f"scale the system, as by 2**{power}, or " * bool(can_scale)
-    return ValueError(
-        f"{what} left the range of {format}, whose largest number is {format.max}: {advice}use a format of larger "
-        "range."
-    )
+    return range_error(what, format, f"{advice}use a format of larger range")
 
 
 def overflow_error(what: str, a: NDArray, format: Format) -> ValueError:
+    """Return the error for values that left the range of the format, with a scale for sums over all rows."""
+    return range_error(what, format, scaling_advice(a, format))
+
+
+def range_error(what: str, format: Format, advice: str) -> ValueError:
     """Return the error for values that left the range of the format."""
-    return ValueError(
-        f"{what} left the range of {format}, whose largest number is {format.max}: {scaling_advice(a, format)}."
-    )
+    return ValueError(f"{what} left the range of {format}, whose largest number is {format.max}: {advice}.")
 
 
 def in_range(u: ArrayArithmetic, *numbers: NDArray) -> bool:
@@ -227,10 +227,8 @@ def check_range(u: ArrayArithmetic, what: str, a: NDArray, *results: NDArray, po
 
 def solution_overflow_error(format: Format) -> ValueError:
     """Return the error for a solution that is too large; scaling A and b together would not change it."""
-    return ValueError(
-        f"The solution left the range of {format}, whose largest number is {format.max}: scale b down by a power of "
-        "two, which scales the solution, or use a format of larger range."
-    )
+    advice = "scale b down by a power of two, which scales the solution, or use a format of larger range"
+    return range_error("The solution", format, advice)
 
 
 #: Options of SciPy -> what to write here.

@@ -362,13 +362,12 @@ def _level(samples: NDArray, limit: float, diverged: bool | None = None) -> floa
 
 
 def _has_no_mean(samples: NDArray, diverged: bool | None = None) -> bool:
-    """True if a run diverged, or if some of the samples are infinite, as logarithms of 0 are, and others are not."""
-    return _some_diverged(samples, diverged) or (bool(np.isinf(samples).any()) and not _is_constant(samples))
+    """True if a run diverged, or if some of the samples are infinite, as logarithms of 0 are, and others are not.
 
-
-def _some_diverged(samples: NDArray, diverged: bool | None = None) -> bool:
-    """True if a run diverged; by default, if a sample is inf."""
-    return bool(np.isposinf(samples).any()) if diverged is None else diverged
+    By default a run diverged if a sample is inf.
+    """
+    diverged = bool(np.isposinf(samples).any()) if diverged is None else diverged
+    return diverged or (bool(np.isinf(samples).any()) and not _is_constant(samples))
 
 
 def _is_constant(samples: NDArray) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -27,10 +26,7 @@ HELP = "compare the results in a file of test vectors with those of simfloat, an
 #: The cases of a file: the number of a line, and its fields.
 Cases: TypeAlias = list[tuple[int, list[str]]]
 
-#: A code in which digits may be unknown (x) or not driven (z), as simulators write them.
-CODE_OR_UNKNOWN = re.compile("[0-9a-fxz]+", re.IGNORECASE)
-
-#: The placeholder for flags with such digits; no operation returns it.
+#: The placeholder for flags with digits that are unknown (x) or not driven (z); no operation returns it.
 UNKNOWN_FLAGS = 255
 
 #: The message on missing cases lists at most this many repeated lines, and as many lines with other operands.
@@ -184,7 +180,7 @@ def _without_unknown(cases: Cases, case: Case) -> tuple[Cases, dict[int, str], d
         last = fields[-len(widths) :]
         for n, (text, width) in enumerate(zip(last, widths, strict=False)):
             text = without_prefix(text, width)
-            if len(text) == width and CODE_OR_UNKNOWN.fullmatch(text) and UNKNOWN.search(text):
+            if len(text) == width and UNKNOWN.fullmatch(text):
                 last[n], texts[n][place] = "0" * width, text
         known.append((number, [*fields[: -len(widths)], *last]))
     return known, *texts

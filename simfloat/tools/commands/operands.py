@@ -69,6 +69,11 @@ SPECIAL = {
 }
 
 
+def _none_lacks_result(operands: list[NDArray]) -> NDArray[np.bool_]:
+    """Return False for each row: all of them have results."""
+    return np.zeros(len(operands[0]), np.bool_)
+
+
 class Operands(NamedTuple):
     """The operands of the cases of an operation; a seed determines them."""
 
@@ -85,7 +90,7 @@ class Operands(NamedTuple):
         name = signature.operation if signature else self.case.operation
         return SIMFLOAT_NAMES.get(name, name)
 
-    def choose(self, lacks_result: Callable[[list[NDArray[Any]]], NDArray[np.bool_]] | None = None) -> list[NDArray]:
+    def choose(self, lacks_result: Callable[[list[NDArray]], NDArray[np.bool_]] = _none_lacks_result) -> list[NDArray]:
         """Return the operands of all cases.
 
         Operands without a result are replaced by those of later draws, or by those of other rows. A single operand is
@@ -95,9 +100,7 @@ class Operands(NamedTuple):
         is_single = len(operands) == 1
 
         def are_unwanted(chosen: list[NDArray[Any]]) -> NDArray[np.bool_]:
-            lacking: NDArray[np.bool_] = (
-                np.zeros(len(chosen[0]), np.bool_) if lacks_result is None else lacks_result(chosen)
-            )
+            lacking = lacks_result(chosen)
             return lacking | _are_repeated(chosen[0], self.case.kinds[0]) if is_single else lacking
 
         for draw in range(1, DRAWS_OF_ONE if is_single else DRAWS):
@@ -109,14 +112,12 @@ class Operands(NamedTuple):
         if is_single:
             places = np.flatnonzero(are_unwanted(operands))
             numbers = self._new_numbers(np.delete(operands[0], places), places.size)
-            if lacks_result is not None:
-                numbers = numbers[~lacks_result([numbers])]
+            numbers = numbers[~lacks_result([numbers])]
             operands[0][places[: numbers.size]] = numbers[: places.size]
-        if lacks_result is not None:
-            rows = lacks_result(operands)
-            if not rows.all():
-                for operand in operands:
-                    operand[rows] = np.resize(operand[~rows], operand[rows].shape)
+        rows = lacks_result(operands)
+        if not rows.all():
+            for operand in operands:
+                operand[rows] = np.resize(operand[~rows], operand[rows].shape)
         return operands
 
     def _new_numbers(self, chosen: NDArray[Any], count: int) -> NDArray[Any]:

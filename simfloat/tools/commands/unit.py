@@ -74,19 +74,25 @@ class Unit(NamedTuple):
 
     def operands(self) -> list[NDArray[Any]]:
         """Return the operands of all cases. Those without a result in the output's format are replaced by others."""
-        drawn, output = Operands(self.case, self.terms, self.cases, self.seed, self.addend), self.case.kinds[-1]
-        operands = drawn.choose()
+        operands, output = self._operand_source.choose(), self.case.kinds[-1]
         try:
             results, _ = self.case.compute(operands)
             if isinstance(output, sf.Format):
                 sf.encode(results, output)
         except ValueError:
-            return drawn.choose(self._rows_without_result)
+            return self._operand_source.choose(self._rows_without_result)
         return operands
+
+    @property
+    def _operand_source(self) -> Operands:
+        return Operands(self.case, self.terms, self.cases, self.seed, self.addend)
 
     def write(self, path: Path) -> None:
         """Write vectors to a file."""
-        self._write(path, self.operands())
+        try:
+            self._write(path, self._operand_source.choose())
+        except ValueError:  # as in `operands`, without a second computation of all results
+            self._write(path, self._operand_source.choose(self._rows_without_result))
 
     def _write(self, path: Path, operands: list[NDArray[Any]]) -> None:
         case, scales = self.case, None
@@ -189,15 +195,14 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
             f'The unit needs the format of {operation!r}: write format = "FP16", or a name of TestFloat, such as '
             'operation = "f16_add".'
         )
-    if operation == "round" and "output" in description and str(format).startswith("("):
-        raise ValueError(
-            "output is not a key of 'round': the second format of the pair is that of results. Leave it out."
-        )
     if operation == "round" and "output" in description:
-        raise ValueError(
-            "output is not a key of 'round': format is the format of the results, and operands are FP64 numbers. For "
-            'operands of another format, write both formats: format = ["FP16", "E5M2"].'
-        )
+        advice = "the second format of the pair is that of results. Leave it out."
+        if not str(format).startswith("("):
+            advice = (
+                "format is the format of the results, and operands are FP64 numbers. For operands of another format, "
+                'write both formats: format = ["FP16", "E5M2"].'
+            )
+        raise ValueError(f"output is not a key of 'round': {advice}")
     case = case_of(
         operation,
         parse(format) if isinstance(format, str) and format.startswith(("(", "p3109(")) else format,
