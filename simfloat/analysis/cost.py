@@ -130,7 +130,8 @@ class PolicyCost:
     def bit_operations(self) -> float:
         """The sum over all multiply-adds of the product of the widths of both operands in bits.
 
-        It is roughly proportional to the chip area of the multipliers. Source: Baskin et al., UNIQ, arXiv 1804.10969,
+        The width of an operand with block scales includes its share of a scale: 4.25 bits for MXFP4. The sum is
+        roughly proportional to the chip area of the multipliers. Source: Baskin et al., UNIQ, arXiv 1804.10969,
         without the adders.
         """
         return sum(entry.amount * value_bits(entry.a) * value_bits(entry.b) for entry in self.products)

@@ -167,7 +167,7 @@ def _draw_bounds(axes: Axes, curves: Sequence[Curve], unit_roundoff: float, fact
     n = np.geomspace(min(ends), max(ends), POINTS)
     times = "" if factor == 1 else f"{factor:g}"
     for values, dashes, label in (
-        (deterministic_bound(n, unit_roundoff), "--", "bound $nu$"),
+        (deterministic_bound(n, unit_roundoff), "--", "bound $\\gamma_n$"),
         (probabilistic_bound(n, unit_roundoff, factor), ":", f"likely bound ${times}\\sqrt{{n}}u$"),
     ):
         axes.plot(n, _below_one(values), color=foreground(), linestyle=dashes, linewidth=1, label=label)

@@ -31,8 +31,13 @@ def _kinds(accumulator: type[Any]) -> Iterator[type[Any]]:
         yield from _kinds(kind)
 
 
-#: The calls that accumulators print as: functions that create them, and the value `exact`.
-MAKERS = {kind.maker: getattr(sums, kind.maker) for kind in _kinds(Accumulator) if "maker" in vars(kind)}
+#: The calls that accumulators print as: functions that create them, and the value `exact`. A file cannot contain the
+#: function of a custom sum.
+MAKERS = {
+    kind.maker: getattr(sums, kind.maker)
+    for kind in _kinds(Accumulator)
+    if "maker" in vars(kind) and kind.maker != sums.custom.__name__
+}
 
 #: The functions and names that a policy file may contain.
 CALLS: dict[str, Callable] = {
@@ -124,6 +129,7 @@ def text_of(role: str, value: Any) -> str:
     """Return the shortest text of a value that is read back as the same value; ValueError if there is none."""
     if value is None:
         return BACK
+    text = ""
     for write in (str, repr):
         try:
             text = write(value)
@@ -134,6 +140,8 @@ def text_of(role: str, value: Any) -> str:
     what = f"{role} is a {type(value).__name__} that cannot be written as text"
     if callable(getattr(getattr(value, "scale", None), "rule", None)):
         raise ValueError(f"{what}: its scales use a custom function. Create the policy in Python instead.")
+    if f"{sums.custom.__name__}(" in text:
+        raise ValueError(f"{what}: it calls a function of yours. Create the policy in Python instead.")
     raise ValueError(f"{what}: it is too long, or nested too deeply.")
 
 

@@ -157,10 +157,12 @@ class Accumulator(ABC):
     """The order and the roundings of a sum: an immutable value that prints as the call that creates it.
 
     Functions return accumulators, for example :func:`sequential`, :func:`kahan` and :func:`tensor_core`. Sums accept
-    them as `accumulate`. A subclass has its options as fields, which are keyword-only if the call takes keywords. It
-    defines the methods `result`, `sums` and `engine`, and may override the others. It repeats `__hash__`, because the
-    dataclass would otherwise define another one.
+    them as `accumulate`. Subclasses are internal: for a sum of your own, pass a function to :func:`custom`.
     """
+
+    # A subclass has its options as fields, which are keyword-only if the call takes keywords. It defines the methods
+    # `result`, `sums` and `engine`, and may override the others. It repeats `__hash__`, because the dataclass would
+    # otherwise define another one.
 
     #: The name of the function that makes it.
     maker: ClassVar[str]

@@ -162,6 +162,8 @@ def as_accumulator(x: Accumulator | FormatLike) -> Accumulator:
         if callable(x) and getattr(x, "__module__", "").startswith("simfloat.sums."):
             options = "sf.FP16" if x.__name__ in ("kahan", "pairwise", "sequential") else "..."
             text += f": call the function, write sf.{x.__name__}({options})"
+        elif callable(x):
+            text += ": to add by a function (a, b, start) of your own, write simfloat.custom(function, format)"
         raise ValueError(f"{text}.") from None
     try:
         return _sequential_in_format(format)

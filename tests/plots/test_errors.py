@@ -91,7 +91,7 @@ def test_a_legend_covers_no_line_and_no_band():
 def test_one_curve_and_its_bounds_have_a_legend():
     curve = Curve("a", np.array([10, 100]), np.array([1e-3, 1e-2]))
     texts = drawn(curve, unit_roundoff=np.float32(2.0**-11)).get_legend().get_texts()
-    assert [text.get_text() for text in texts] == ["a", "bound $nu$", "likely bound $\\sqrt{n}u$"]
+    assert [text.get_text() for text in texts] == ["a", "bound $\\gamma_n$", "likely bound $\\sqrt{n}u$"]
     assert drawn(curve).get_legend() is None and drawn(curve._replace(style=0), unit_roundoff=0.5).get_legend() is None
 
 

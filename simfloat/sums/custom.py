@@ -1,0 +1,138 @@
+"""Sums by a function of the user: units that no accumulator describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.machines import on_cpu, write_back_to_device
+from simfloat.arithmetic.operands import FloatType
+from simfloat.common import check_count
+from simfloat.formats import Format
+from simfloat.formats.catalog import FormatLike, as_format
+from simfloat.sums.accumulator import Accumulator, Engine, Region
+from simfloat.sums.bounds import Bounds, format_bounds
+from simfloat.sums.operands import Problem, first_outside_format
+
+#: A function (a, b, start) of two vectors of numbers and of the sum so far, which returns the new sum.
+SumFunction = Callable[[NDArray[np.float64], NDArray[np.float64], float], Any]
+
+
+@dataclass(frozen=True, repr=False)
+class CustomSum(Accumulator):
+    """The accumulator that `custom` returns."""
+
+    __hash__ = Accumulator.__hash__
+    maker: ClassVar[str] = "custom"
+    takes_initial: ClassVar[bool] = True
+
+    function: SumFunction
+    format: Format
+    terms: int | None = None
+
+    @property
+    def result(self) -> Format:
+        """The format of the sums."""
+        return self.format
+
+    @property
+    def chunk(self) -> int | None:
+        """The number of products of a call; None if one call has all."""
+        return self.terms
+
+    def sums(self, products: Bounds, terms: int) -> Bounds:
+        """Return the bounds of the format: the function may return any number of it."""
+        return format_bounds(self.format)
+
+    def engine(self, problem: Problem) -> Engine:
+        """Return an engine that calls the function for each element."""
+        return _FunctionEngine(self)
+
+    @property
+    def function_name(self) -> str:
+        """The name of the function, for messages and in calls."""
+        return getattr(self.function, "__name__", repr(self.function))
+
+    def _text(self, name: str, write: Callable[[Any], str]) -> str:
+        return self.function_name if name == "function" else super()._text(name, write)
+
+    def _call(self, write: Callable[[Any], str]) -> str:
+        return super()._call(write).replace(", None)", ")")
+
+
+class _FunctionEngine(NamedTuple):
+    """Calls of the function, in the order of the elements of the result."""
+
+    accumulator: CustomSum
+    carrier: FloatType = np.float64
+    cost: float = 1e-9  # one thread: Python runs one function at a time
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        left, right, sums = on_cpu(a), on_cpu(b).T, on_cpu(out)
+        for row, column in np.ndindex(sums.shape):
+            factors = (right[column], left[row]) if region.is_transposed else (left[row], right[column])
+            sums[row, column] = self._sum(*factors, float(sums[row, column]))
+        outside = first_outside_format(sums, self.accumulator.format)
+        if outside is not None:
+            format, name = self.accumulator.format, self.accumulator.function_name
+            raise ValueError(
+                f"{name} must return numbers of {format}, got {sums[outside]}: return "
+                f"float(simfloat.round(total, simfloat.{format}, mode))."
+            )
+        write_back_to_device(sums, out)
+
+    def _sum(self, a: NDArray, b: NDArray, start: float) -> float:
+        size = self.accumulator.terms or max(len(a), 1)
+        for first in range(0, len(a), size):
+            here = slice(first, first + size)
+            result = self.accumulator.function(a[here].copy(), b[here].copy(), start)
+            try:
+                start = float(result)
+            except (TypeError, ValueError, OverflowError):
+                name = self.accumulator.function_name
+                raise ValueError(f"{name} must return one number, got {result!r} of {type(result).__name__}.") from None
+        return start
+
+
+def custom(function: SumFunction, format: FormatLike, terms: int | None = None) -> CustomSum:
+    """Create an accumulator that adds by your own function, for a unit that no other accumulator describes.
+
+    Each element of a result starts from its initial value, or from 0. A call ``function(a, b, start)`` adds the
+    products of the vectors `a` and `b` to `start`. Nothing else is rounded. With `terms`, a call has at most this many
+    products, and the next call starts from its result, as in a unit that is narrower than the sum. The vectors are
+    copies in float64, `a` from the left operand; they may be shorter than `terms` at the end of a sum.
+
+    The function is Python, and a call takes about as long as its Python takes: such sums are for tests of a unit, and
+    for small models. `write_vectors` and policies take the accumulator, and so do :func:`blocked` and :func:`lanes`.
+
+    Parameters:
+        function: the unit; it returns a number of `format`. It must return the same for the same arguments.
+        format: the format of the sums, at most 53 bits of precision.
+        terms: the number of products of a call, at least 1; by default all products of a sum.
+
+    Returns:
+        The accumulator.
+
+    Raises:
+        ValueError: if `function` cannot be called, or `format` or `terms` is invalid.
+        ValueError: when the function returns something that is not a number of `format`.
+
+    Examples:
+        A unit that drops products below an eighth of the largest one:
+
+        >>> def dropping(a, b, start):
+        ...     products = a * b
+        ...     large = np.abs(products) >= np.abs(products).max() / 8
+        ...     return float(sf.round(start + products[large].sum(), sf.FP32))
+        >>> sf.dot([1, 1, 1, 1], [8, 0.5, 4, 1], accumulate=sf.custom(dropping, sf.FP32))
+        array(13.)
+    """
+    if not callable(function):
+        raise ValueError(f"function must be a function (a, b, start) that returns a number, got {function!r}.")
+    if terms is not None:
+        check_count("terms", terms, 1)
+    return CustomSum(function, as_format(format), terms)
