@@ -59,7 +59,7 @@ MODES = {
 }
 
 #: The steps that can align terms: `kernels/units/aligned.py`.
-ALIGNING = ("truncated", "nearest", "sticky")
+ALIGNING = ("truncated", "nearest", "sticky", "downward")
 
 VARIANTS = ("A", "B", "C")
 
