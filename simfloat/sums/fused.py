@@ -123,6 +123,7 @@ class Fused(Accumulator):
                 f"output must have numbers between 2^-{EXPONENT_RANGE} and 2^{EXPONENT_RANGE}; those of {self.output} "
                 f"reach from {self.output.smallest_subnormal} to {self.output.max}."
             )
+        self.mode.check_overflow(self.output)
         if not self.align.aligns:
             # The default is named first.
             *most, last = sorted(
