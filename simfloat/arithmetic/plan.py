@@ -111,6 +111,7 @@ class Source(Protocol):
 @in_usual_environment
 def plan_for(format: Format, rounding: Rounding, carrier: FloatType, device: Device) -> Plan:
     """Return the plan for rounding values of the dtype `carrier` to `format` on a device."""
+    rounding.check_overflow(format)
     loops, grid = device.loops, kernels.rounding.grid
     single, numbers = carrier is np.float32, grid.pack_grid(format, rounding)
     # Every float32 value is a number of FP32, and every float64 value is a number of FP64.

@@ -210,6 +210,7 @@ WAYS = {"nearest": table.NEAREST, "directed": table.DIRECTED, "sticky": table.ST
 
 
 def _rounding_kind(format: Format, rounding: Rounding) -> int | None:
+    rounding.check_overflow(format)
     if not (format.fits_float32 and format.has_nan and odd_suffices(format, rounding)):
         return None
     if format == FP32 and rounding == nearest_even:

@@ -409,6 +409,8 @@ def check_precision(format: Format, rounding: Rounding, is_exact: bool = False, 
 
     `is_exact` is True for sums, and for operations with exact results, which have FP64 in every deterministic mode.
     """
+    if rounding.overflows:
+        rounding.check_overflow(format)
     if format.mantissa_bits < MOST_PRECISION or (format == FP64 and rounding.steps == "nearest"):
         return
     if format == FP64 and is_exact and not rounding.is_stochastic:
@@ -440,6 +442,7 @@ def odd_suffices(format: Format, rounding: Rounding, carrier: FloatType = np.flo
     digits, least, top = (24, -149, 127) if carrier is np.float32 else (53, -1074, 1023)
     # A draw reads `bits` bits below the last place, and two more bits represent the rest.
     bits = rounding.bits + 2
-    # Without a draw, all values above are beyond the largest number.
-    above = format.emax < top or (format.emax == top and not rounding.is_stochastic)
+    # Without a draw, all values above are beyond the largest number. Rounded to odd, they are the largest number of the
+    # carrier. Some modes round it to the largest number of the format: not enough if they must become infinite.
+    above = format.emax < top or (format.emax == top and not (rounding.is_stochastic or rounding.overflows))
     return above and format.last_exponent - format.mantissa_bits - bits >= least and format.precision + bits <= digits

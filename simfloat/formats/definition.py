@@ -20,6 +20,8 @@ def round_value(x: float | Fraction, format: Format, rounding: Rounding, random:
 
     `random` is the integer R of a stochastic mode, 0 <= R < 2^bits. A Fraction is an exact result; its zero is +0.
     """
+    if rounding.overflows:
+        rounding.check_overflow(format)
     if isinstance(x, float):
         if math.isnan(x):
             return _nan(format)

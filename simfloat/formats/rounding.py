@@ -59,7 +59,7 @@ MODES = {
 }
 
 #: The steps that can align terms: `kernels/units/aligned.py`.
-ALIGNING = ("truncated", "nearest", "sticky")
+ALIGNING = ("truncated", "nearest", "sticky", "downward")
 
 VARIANTS = ("A", "B", "C")
 
@@ -119,21 +119,25 @@ class Rounding:
         bits: the number of random bits of the stochastic mode, 1 to 32; 0 for other modes.
         variant: the variant of the stochastic mode, ``"A"``, ``"B"`` or ``"C"``; empty for other modes.
         saturates: True to clamp overflow to +-max.
+        overflows: True to let overflow become an infinity in every direction.
 
     Raises:
-        ValueError: if the mode is unknown, or the other arguments do not belong to it.
+        ValueError: if the mode is unknown, or the other arguments do not belong to it or exclude each other.
 
     Examples:
         >>> sf.round(1e6, sf.FP16, sf.nearest_even)
         array(inf)
         >>> sf.round(1e6, sf.FP16, sf.nearest_even.saturating())
         array(65504.)
+        >>> sf.round(1e6, sf.FP16, sf.toward_zero.overflowing())
+        array(inf)
     """
 
     mode: str
     bits: int = 0
     variant: str = ""
     saturates: bool = False
+    overflows: bool = False
 
     def __post_init__(self) -> None:
         store_as_pythons(self)
@@ -143,8 +147,11 @@ class Rounding:
             raise ValueError(f"Unknown rounding mode {self.mode!r}; modes: {', '.join(MODES)}, stochastic.")
         elif self.bits or self.variant:
             raise ValueError(f"{self.mode} takes no random bits and no variant; use stochastic(bits=..., variant=...).")
-        if not isinstance(self.saturates, bool):
-            raise ValueError(f"saturates must be True or False, got {self.saturates!r}.")
+        for name in ("saturates", "overflows"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+        if self.saturates and self.overflows:
+            raise ValueError("saturates and overflows exclude each other: overflow gives +-max, or an infinity.")
 
     @property
     def is_stochastic(self) -> bool:
@@ -161,7 +168,8 @@ class Rounding:
 
         `negative` is True for results below zero.
         """
-        return self.saturates or (not self.is_stochastic and MODES[self.mode].stops[negative])
+        by_direction = not (self.overflows or self.is_stochastic) and MODES[self.mode].stops[negative]
+        return self.saturates or by_direction
 
     @property
     def is_to_nearest(self) -> bool:
@@ -191,12 +199,12 @@ class Rounding:
     @property
     def instruction(self) -> str:
         """The suffix of the instructions of a GPU that round FP32 in this mode, or an empty text."""
-        return "" if self.is_stochastic or self.saturates else MODES[self.mode].instruction
+        return "" if self.is_stochastic or self.saturates or self.overflows else MODES[self.mode].instruction
 
     @property
     def aligns(self) -> bool:
         """True if fused sums can align their terms in this mode."""
-        return not self.saturates and self.steps in ALIGNING
+        return not (self.saturates or self.overflows) and self.steps in ALIGNING
 
     def saturating(self) -> Rounding:
         """Return this mode with overflow clamped to +-max, infinite operands and results included."""
@@ -205,11 +213,27 @@ class Rounding:
     @cached_property
     def _saturating(self) -> Rounding:
         """The saturating mode, cached with its hash: every scaled cast uses it."""
-        return replace(self, saturates=True)
+        return replace(self, saturates=True, overflows=False)
+
+    def overflowing(self) -> Rounding:
+        """Return this mode with overflow to an infinity, also in the directions in which it would give +-max.
+
+        A result overflows if it is beyond the largest number when it is rounded as if the exponent had no bounds. A
+        format without infinities raises ValueError when something is rounded to it in this mode.
+        """
+        return replace(self, saturates=False, overflows=True)
+
+    def check_overflow(self, format: Any) -> None:
+        """Raise ValueError if overflow must become an infinity that the format does not have."""
+        if self.overflows and not format.has_infinity:
+            raise ValueError(
+                f"{self} turns overflow into an infinity, and {format} has none. Leave .overflowing() out, or write "
+                ".saturating() for the largest number."
+            )
 
     def __repr__(self) -> str:
         text = f"stochastic(bits={self.bits}, variant={self.variant!r})" if self.is_stochastic else self.mode
-        return text + ".saturating()" if self.saturates else text
+        return text + (".saturating()" if self.saturates else ".overflowing()" if self.overflows else "")
 
     def __format__(self, specification: str) -> str:
         return format(str(self), specification)
@@ -291,9 +315,9 @@ def parse_rounding(expression: ast.expr) -> Rounding | None:
         case ast.Call(func=ast.Name(id="stochastic"), args=arguments, keywords=keywords):
             options = {keyword.arg or "**": _constant(keyword.value) for keyword in keywords}
             return stochastic(*map(_constant, arguments), **options)
-        case ast.Call(func=ast.Attribute(value=inner, attr="saturating"), args=[], keywords=[]):
+        case ast.Call(func=ast.Attribute(value=inner, attr="saturating" | "overflowing" as name), args=[], keywords=[]):
             rounding = parse_rounding(inner)
-            return rounding and rounding.saturating()
+            return rounding and (rounding.saturating() if name == "saturating" else rounding.overflowing())
     return None
 
 
@@ -310,7 +334,8 @@ def _refuse(x: Any, name: str) -> Rounding:
     near = _similar_mode(x if isinstance(x, str) else getattr(x, "__name__", ""))
     raise ValueError(
         f"{name} must be a simfloat.Rounding such as simfloat.nearest_even, or its text, got {x!r}. Modes: "
-        f"{', '.join(modes)}, each may be followed by .saturating()." + (f" Did you mean {near}?" if near else "")
+        f"{', '.join(modes)}, each may be followed by .saturating() or .overflowing()."
+        + (f" Did you mean {near}?" if near else "")
     )
 
 

@@ -61,8 +61,9 @@ def fused(
             totals are truncated to FP32 and Format(8, 13), and are rounded to nearest even to other formats. The
             default truncation returns infinity for a total beyond the largest number, while ``rounding=toward_zero``
             returns the largest number.
-        align: the mode of the alignment: toward_zero truncates, nearest_even rounds, and to_odd sets the last bit that
-            is kept if any bit below it is set (a sticky bit).
+        align: the mode of the alignment: toward_zero truncates, nearest_even rounds, toward_negative rounds down, as a
+            shift of a two's complement number does, and to_odd sets the last bit that is kept if any bit below it is
+            set (a sticky bit).
         zero_exponent: a zero takes part in the alignment with this exponent, -800 to 800; by default not at all.
 
     Returns:
@@ -122,6 +123,7 @@ class Fused(Accumulator):
                 f"output must have numbers between 2^-{EXPONENT_RANGE} and 2^{EXPONENT_RANGE}; those of {self.output} "
                 f"reach from {self.output.smallest_subnormal} to {self.output.max}."
             )
+        self.mode.check_overflow(self.output)
         if not self.align.aligns:
             # The default is named first.
             *most, last = sorted(

@@ -225,6 +225,9 @@ def can_drop_bits(format: Format, other: Format, rounding: Rounding) -> bool:
     # tie.
     most_bits = SINGLE.precision - (2 if rounding.is_to_nearest else 1)
     lift = lift_exponent(format)
+    # In the directed modes, overflow of float32 is its largest number. It shows as an overflow only if the format ends
+    # at least one binade below.
+    highest = SINGLE.highest - rounding.overflows
     return (
         kernels.rounding.grid.has_plain_grid(format, rounding)
         and format.has_negative_zero
@@ -232,7 +235,7 @@ def can_drop_bits(format: Format, other: Format, rounding: Rounding) -> bool:
         and format.mantissa_bits <= most_bits
         and format.emin == other.emin
         and abs(lift) < SINGLE.highest - 1
-        and format.emax + lift < SINGLE.highest
+        and format.emax + lift < highest
     )
 
 

@@ -43,7 +43,11 @@ def hardware_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str
     # A GPU's fma.rz, .rm and .rp round FP32 in the directed modes. Formats with the exponents of float32 are computed
     # by truncating bits of these results. For other formats the operands are multiplied by a power of two first, so
     # that both smallest normal numbers are the same.
-    is_cut = kernels.rounding.grid.has_exponents_of_float32(format) and not rounding.saturates
+    has_exponents_of_float32 = kernels.rounding.grid.has_exponents_of_float32(format)
+    # In the directed modes, overflow of these results is the largest number.
+    if has_exponents_of_float32 and rounding.overflows:
+        return None
+    is_cut = has_exponents_of_float32 and not rounding.saturates
     kind = f"{CUT if is_cut else LIFTED}{rounding.steps}"
     if not loops.processor.COMPUTES_DIRECTED or kind not in loops.stepwise.stepwise_loops["fused"]:
         return None

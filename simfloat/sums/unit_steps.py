@@ -136,6 +136,8 @@ def _align_terms(terms: NDArray, unit: NDArray, steps: str) -> NDArray:
     units = terms / unit
     if steps == "nearest":
         return np.rint(units)
+    if steps == "downward":
+        return np.where((units == 0.0) & (terms < 0.0), -1.0, np.floor(units))
     cut = np.trunc(units)
     if steps == "truncated":
         return cut

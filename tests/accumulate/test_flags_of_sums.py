@@ -50,7 +50,8 @@ def aligned_step(unit, products, start):
     powers = [product.power for product in products if product.value]
     powers += [exponent(start, unit.output.emin)] if start else []
     last = Fraction(2) ** (max(powers, default=0) - unit.fraction_bits)
-    aligned = [math.trunc(Fraction(term) / last) * last for term in terms]
+    cut = math.floor if unit.align == sf.toward_negative else math.trunc
+    aligned = [cut(Fraction(term) / last) * last for term in terms]
     total, is_cut = sum(aligned), aligned != terms
     flags = flags_of(total, (), unit.output, unit.mode) | is_cut
     flags |= 2 * (is_cut and is_tiny(abs(total), total < 0, unit.output, unit.mode))
@@ -74,7 +75,7 @@ def rows_for(output):
 def test_flags_of_aligned_sums_are_those_of_alignment_and_rounding():
     for unit in (
         sf.fused(2, 2, sf.Format(3, 2)), sf.fused(1, 1, sf.Format(2, 2, bias=0), rounding=sf.toward_positive),
-        sf.fused(2, 1, sf.E2M1, rounding=sf.toward_zero),
+        sf.fused(2, 1, sf.E2M1, rounding=sf.toward_zero), sf.fused(2, 1, sf.Format(2, 3), align=sf.toward_negative),
     ):  # fmt: skip
         places = rows_for(unit.output)
         rows = VALUES[places]

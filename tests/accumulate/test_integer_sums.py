@@ -37,6 +37,8 @@ UNITS = [
     sf.fused(5, 14, FLUSHED_BEFORE, rounding=sf.to_odd.saturating()),
     sf.fused(7, 23, sf.FP16, rounding=sf.nearest_even.saturating()), sf.fused(8, 24, sf.FP64),
     sf.fused(16, 26, sf.FP64, align=sf.to_odd), sf.fused(3, 13, sf.FP64, align=sf.nearest_even),
+    sf.fused(16, 26, sf.FP64, align=sf.toward_negative), sf.fused(56, 24, align=sf.toward_negative),
+    sf.fused(7, 23, sf.BF16, rounding=sf.nearest_even, align=sf.toward_negative),
 ]  # fmt: skip
 
 

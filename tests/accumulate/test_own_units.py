@@ -1,6 +1,7 @@
 """Compare custom fused sums, of any output format, mode and alignment, with their definition."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tests.accumulate.definition import check
 from tests.bits import assert_bits
 from tests.checks import assert_refused
 
-ALIGNMENTS = (sf.toward_zero, sf.nearest_even, sf.to_odd)
+ALIGNMENTS = (sf.toward_zero, sf.nearest_even, sf.to_odd, sf.toward_negative)
 DETERMINISTIC = (
     *(sf.nearest_even, sf.nearest_away, sf.toward_zero, sf.toward_positive, sf.toward_negative, sf.to_odd),
     *(sf.nearest_even.saturating(), sf.toward_positive.saturating()),
@@ -37,7 +38,7 @@ def test_any_output_in_any_mode_follows_the_definition(output, rng):
     # In FP16, sums of narrow operands are computed in 32-bit lanes, and other sums in float64. Each output is tested in
     # every mode with one alignment, and each mode with every alignment for some outputs.
     for place, rounding in enumerate((None, *DETERMINISTIC, *RANDOM)):
-        inputs, align = (sf.E4M3, sf.Format(8, 18))[place % 2], ALIGNMENTS[(place - OUTPUTS.index(output)) % 3]
+        inputs, align = (sf.E4M3, sf.Format(8, 18))[place % 2], ALIGNMENTS[(place - OUTPUTS.index(output)) % 4]
         check(sf.fused(4, 9, output, rounding=rounding, align=align), *operands(rng, inputs), inputs=inputs, seed=7)
 
 
@@ -114,9 +115,28 @@ def test_a_sticky_bit_is_the_last_bit_that_is_kept():
     assert sf.dot(x, ones, accumulate=sf.fused(4, 8, sf.FP64, align=sf.to_odd)) == 1 + 2.0**-8 - 2.0**-8
     assert sf.dot(x[:2], ones[:2], accumulate=sf.fused(4, 8, sf.FP64, align=sf.to_odd)) == 1 + 2.0**-8
     # Three halves of a unit: toward zero one, to nearest even two, and the odd one.
-    for align, units in ((sf.toward_zero, 1), (sf.nearest_even, 2), (sf.to_odd, 1)):
+    for align, units in ((sf.toward_zero, 1), (sf.nearest_even, 2), (sf.to_odd, 1), (sf.toward_negative, 1)):
         got = sf.dot([1.0, 3 * 2.0**-9], [1.0, 1.0], accumulate=sf.fused(2, 8, sf.FP64, align=align))
         assert got == 1 + units * 2.0**-8
+
+
+def test_terms_are_shifted_as_twos_complement_numbers():
+    # Python shifts integers in two's complement. All terms are multiples of 2^-LAST; a sum so far of every size takes
+    # part, and one term is far below the last bit that is kept.
+    numbers, last = sf.decode(np.arange(32), sf.Format(3, 1)), 80
+    x, y, c = (z.ravel() for z in np.meshgrid(*[numbers[np.isfinite(numbers)]] * 3))
+    tiny = np.where(x > y, -(2.0**-60), 2.0**-60)
+    for bits, output in ((1, sf.FP64), (3, sf.FP64), (5, sf.FP32), (7, sf.BF16)):
+        want = []
+        for terms in zip(x.tolist(), y.tolist(), tiny.tolist(), c.tolist(), strict=True):
+            exponents = [math.frexp(t)[1] - 1 for t in terms if t]
+            shift = last + max(exponents) - bits
+            want.append(sum(int(t * 2**last) >> shift for t in terms) * 2.0 ** (shift - last))
+        a, b = np.stack([x, y, np.sign(tiny) * 2.0**-50], axis=1), np.ones((3, 1))
+        b[2] = 2.0**-10
+        unit = sf.fused(3, bits, output, align=sf.toward_negative)
+        got = sf.matmul(a, b, accumulate=unit, initial=c[:, np.newaxis])[:, 0]
+        assert_bits(got, sf.round(np.array(want) + 0.0, output, unit.mode))
 
 
 def test_scaled_blocks_are_divided_and_added_in_the_units_mode(rng):

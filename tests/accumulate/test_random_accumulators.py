@@ -63,7 +63,7 @@ def test_random_accumulators_follow_the_definition(seed):
 def random_parts(rng):
     """The rounding of totals and the alignment of terms in a custom unit."""
     rounding = None if rng.random() < 0.2 else rng.choice(MODES[sf.sequential])
-    return dict(rounding=rounding, align=rng.choice([sf.toward_zero, sf.nearest_even, sf.to_odd]))
+    return dict(rounding=rounding, align=rng.choice([sf.toward_zero, sf.nearest_even, sf.to_odd, sf.toward_negative]))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -57,6 +57,7 @@ FOUND_AGAIN = [
     (sf.kahan(sf.FP16), sf.FP16, None),
     (sf.fused(6, 20), sf.FP16, None),
     (sf.fused(6, 20, align=sf.nearest_even), sf.FP16, None),
+    (sf.fused(6, 20, align=sf.toward_negative), sf.FP16, None),
     (sf.fused(4, 10, sf.BF16), sf.FP16, None),
     (sf.fused(8, 12, sf.FP16, rounding=sf.toward_negative), sf.E4M3, None),
     # What leaves a sticky bit is never lost, which shows no order: chunks of every size are tried.

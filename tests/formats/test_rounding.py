@@ -14,7 +14,7 @@ from tests.checks import assert_refused
 @pytest.mark.parametrize("rounding", [*DETERMINISTIC, sf.stochastic(), sf.stochastic(8, "A")], ids=repr)
 def test_repr_and_pickle_and_the_text_give_the_mode_back(rounding):
     assert rounding.saturating() != rounding and rounding.saturating().saturating() == rounding.saturating()
-    for mode in (rounding, rounding.saturating()):
+    for mode in (rounding, rounding.saturating(), rounding.overflowing()):
         assert eval(repr(mode), vars(sf)) == pickle.loads(pickle.dumps(mode)) == as_rounding(f" {mode!r} ") == mode
         assert as_rounding(mode) is mode
 
@@ -28,6 +28,7 @@ def test_nonsense_is_refused():
         (lambda: sf.Rounding(["to_odd"]), "Unknown rounding mode \\['to_odd'\\]"),
         (lambda: sf.Rounding("to_odd", bits=3), "to_odd takes no random bits"),
         (lambda: sf.Rounding("to_odd", saturates="no"), "saturates must be True or False, got 'no'"),
+        (lambda: sf.Rounding("to_odd", overflows=1), "overflows must be True or False, got 1"),
     )
 
 
@@ -73,7 +74,7 @@ def test_the_usual_name_of_a_mode_is_answered_with_that_mode(mode, names):
 
 def test_a_word_that_names_no_mode_is_answered_with_the_list_alone():
     for word in ("banana", "tapered", "round", "fp16"):
-        with pytest.raises(ValueError, match=r"may be followed by \.saturating\(\)\.$"):
+        with pytest.raises(ValueError, match=r"may be followed by \.saturating\(\) or \.overflowing\(\)\.$"):
             as_rounding(word)
 
 

@@ -3,8 +3,8 @@
 A chunk consists of `terms` products and the sum so far, each exact. They are truncated to multiples of 2^(top -
 fraction_bits), where 2^top is the largest of their powers of two, and added without error. The total is rounded and is
 the sum so far of the next chunk. (Fasi, Higham, Mikaitis and Pranesh, PeerJ CS 7:e330, 2021; Xie et al., MMA-Sim, arXiv
-2511.10909.) Real matrix units truncate terms toward zero. Custom units can also round terms to nearest even and to odd,
-and totals in any format and mode. The loops of the CPU and of a GPU use the same functions for aligning terms and
+2511.10909.) Real matrix units truncate terms toward zero. Custom units can also round terms to nearest even, to odd and
+down, and totals in any format and mode. The loops of the CPU and of a GPU use the same functions for aligning terms and
 rounding totals.
 
 Everything is float64: products are exact, powers of two represent exponents, and a truncation to units is a
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simfloat.kernels.compile.intrinsics import binade, truncate
+from simfloat.kernels.compile.intrinsics import binade, floor, truncate
 from simfloat.kernels.compile.intrinsics import shift_left as lifted
 from simfloat.kernels.compile.jit import copy_into, kernel, reader, scalar
 from simfloat.kernels.rounding.grid import unpack_grid
@@ -102,6 +102,14 @@ def cut_to_odd(x, scale):
 
 
 @scalar
+def cut_down(x, scale):
+    """Return a term in units of 1 / scale, rounded down, as two's complement numbers are when they are shifted."""
+    units = x * scale
+    # Units far below one may be zero.
+    return -1.0 if (units == 0.0) & (x < 0.0) else floor(units)
+
+
+@scalar
 def unless_special(rounded, plain):
     """Return the result of a chunk, or the plain sum if it is NaN or infinite; then the matrix unit gives the same."""
     return rounded if abs(plain) < np.inf else plain
@@ -166,7 +174,7 @@ def round_total_by_word(convert: Any, draws: bool | None = True) -> TotalRoundin
 
 
 #: The alignments of terms, by the steps of the rounding mode.
-ALIGNMENTS = {"truncated": cut, "nearest": cut_to_nearest, "sticky": cut_to_odd}
+ALIGNMENTS = {"truncated": cut, "nearest": cut_to_nearest, "sticky": cut_to_odd, "downward": cut_down}
 
 #: The roundings of totals: as real matrix units do, and by the kinds of `grid.way_of`.
 ROUNDINGS = {
@@ -241,7 +249,7 @@ def finishing(finish):
     return finish_all
 
 
-_cut, _to_nearest, _to_odd = (aligning(cut) for cut in ALIGNMENTS.values())
+_cut, _to_nearest, _to_odd, _down = (aligning(cut) for cut in ALIGNMENTS.values())
 _truncated, _nearest, _directed, _odd, _random, _general = (finishing(how.finish) for how in ROUNDINGS.values())
 
 
@@ -252,8 +260,10 @@ def _add_as_unit_aligns(a, b, i, left, right, first, last, sums, top, scale, tot
         _cut(a, b, i, left, right, first, last, sums, top, scale, total, unit)
     elif unit.align == 1.0:
         _to_nearest(a, b, i, left, right, first, last, sums, top, scale, total, unit)
-    else:
+    elif unit.align == 2.0:
         _to_odd(a, b, i, left, right, first, last, sums, top, scale, total, unit)
+    else:
+        _down(a, b, i, left, right, first, last, sums, top, scale, total, unit)
 
 
 @scalar

@@ -301,8 +301,21 @@ def odd_integer(x, scale):
     return sticky if x != whole * inverse(scale) else cut
 
 
+@scalar
+def lower_integer(x, scale):
+    """Return a term in units of 1 / scale, rounded down."""
+    whole = truncate(x * scale)
+    # As above: units far below one may be zero, so the term itself is compared.
+    return np.int32(integer_toward_zero(whole) - np.int32(x < whole * inverse(scale)))
+
+
 #: The alignments of terms, by the steps of the rounding mode.
-INTEGERS = {"truncated": cut_to_integer, "nearest": nearest_integer, "sticky": odd_integer}
+INTEGERS = {
+    "truncated": cut_to_integer,
+    "nearest": nearest_integer,
+    "sticky": odd_integer,
+    "downward": lower_integer,
+}
 
 
 def adding(cut):

@@ -188,8 +188,8 @@ def aligning_wide(cut, cut_sum):
     return add
 
 
-def add_as_unit_aligns(to_zero, to_nearest, to_odd):
-    """Return the function that adds a chunk with the alignment of the unit, one of three."""
+def add_as_unit_aligns(to_zero, to_nearest, to_odd, down):
+    """Return the function that adds a chunk with the alignment of the unit, one of four."""
 
     @scalar
     def add(space, i, at, low, unit):
@@ -197,8 +197,10 @@ def add_as_unit_aligns(to_zero, to_nearest, to_odd):
             to_zero(space, i, at, low, unit)
         elif unit.align == 1.0:
             to_nearest(space, i, at, low, unit)
-        else:
+        elif unit.align == 2.0:
             to_odd(space, i, at, low, unit)
+        else:
+            down(space, i, at, low, unit)
 
     return add
 

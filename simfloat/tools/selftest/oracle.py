@@ -216,7 +216,7 @@ def _orders(format: sf.Format, rounding: sf.Rounding) -> Iterator[Any]:
 
 #: The modes of totals and of alignments in custom units.
 TOTALS = (sf.nearest_even, sf.toward_zero, sf.toward_negative, sf.to_odd, RANDOM, sf.stochastic(16))
-ALIGNMENTS = (sf.toward_zero, sf.nearest_even, sf.to_odd)
+ALIGNMENTS = (sf.toward_zero, sf.nearest_even, sf.to_odd, sf.toward_negative)
 
 
 def _fused_sums(blocks: int, quick: bool) -> Iterator[Batch]:

@@ -135,6 +135,8 @@ static int64_t aligned(parts x, int grid, int64_t align)
         lost = shift > 63 ? 1 : x.significand & (((uint64_t)1 << shift) - 1);
     if (align == TO_ODD && lost)
         kept |= 1;
+    if (align == TOWARD_NEGATIVE && lost)
+        kept += x.negative;
     if (align == NEAREST_EVEN && shift > 0 && shift <= 63) {
         uint64_t half = (uint64_t)1 << (shift - 1);
         kept += lost > half || (lost == half && (kept & 1));

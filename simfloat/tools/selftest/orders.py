@@ -267,9 +267,11 @@ def _exponent(x: float, emin: int) -> int:
 
 
 def _align(units: Fraction, mode: str) -> int:
-    """Round to a whole number of units: truncate, round to nearest even, or set an odd last bit."""
+    """Round to a whole number of units: truncate, round to nearest even or down, or set an odd last bit."""
     whole, left = divmod(abs(units), 1)
     match mode:
+        case "toward_negative":
+            return math.floor(units)
         case "nearest_even":
             whole += left > Fraction(1, 2) or (left == Fraction(1, 2) and whole % 2 == 1)
         case "to_odd":

@@ -10,7 +10,7 @@ from tests.reference import matrix_product
 
 FLUSHED = sf.Format(5, 3, subnormals=False)
 
-ALIGNMENTS = (sf.toward_zero, sf.nearest_even, sf.to_odd)
+ALIGNMENTS = (sf.toward_zero, sf.nearest_even, sf.to_odd, sf.toward_negative)
 
 #: Of units of one's own: output and mode, one pair for each way to round a total.
 TOTALS = (
