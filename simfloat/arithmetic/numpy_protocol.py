@@ -84,6 +84,8 @@ ALTERNATIVES = {
     "multiply.outer": "a.unsqueeze(1) * b", "add.outer": "a.unsqueeze(1) + b",
     "add.reduce": "x.sum()", "maximum.reduce": "x.max()", "minimum.reduce": "x.min()",
     "split": "x.split(sizes)", "take": "x[places]", "copy": "x.detach()", "positive": "x",
+    "remainder": "x.fmod(y), which has the sign of x, or x.remainder(y), which is IEEE 754's", "round": "x.rint()",
+    "fix": "x.trunc()",
 }  # fmt: skip
 
 
@@ -102,6 +104,9 @@ class NumpyProtocol:
 
     #: Alternatives to other functions, if they differ from `ALTERNATIVES`.
     alternatives: ClassVar[Mapping[str, str]] = {}
+
+    #: Methods with the name of a ufunc that compute another function.
+    unlike_ufuncs: ClassVar[frozenset[str]] = frozenset()
 
     #: True if ufuncs accept an `out` of this kind.
     writes_out: ClassVar[bool] = False
@@ -132,7 +137,7 @@ class NumpyProtocol:
         if method != "__call__":
             raise self._refusal(f"numpy.{name}.{method}", f"{name}.{method}")
         own = UFUNCS.get(name, name)
-        is_method = hasattr(np, name) and hasattr(self, own)
+        is_method = hasattr(np, name) and hasattr(self, own) and own not in self.unlike_ufuncs
         writes_out = is_method and self.writes_out
         if "dtype" in options and self._is_own_dtype(options["dtype"]):
             del options["dtype"]

@@ -194,6 +194,7 @@ class NumpyFunctions(Operations[Result], NumpyProtocol):
 
     name_in_messages: ClassVar[str] = "tensors"
     bypassed_rule: ClassVar[str] = "the policy and without a gradient"
+    unlike_ufuncs: ClassVar[frozenset[str]] = frozenset({"remainder"})  # the method is the remainder of IEEE 754
 
     def _as_operand_array(self, x: Any) -> Any:
         """Return an operand as a tensor; other types become constants."""
