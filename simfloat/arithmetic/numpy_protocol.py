@@ -113,6 +113,13 @@ class NumpyProtocol:
 
     numbers: NDArray
 
+    def _compared_numbers(self, x: Any) -> NDArray:
+        """Return the values of an operand of a comparison: complex numbers as NumPy reads them, others as operands."""
+        if isinstance(x, NumpyProtocol):
+            return x.numbers
+        is_complex = isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c"
+        return np.asarray(x) if is_complex else as_operand(x)
+
     def _write_out(self, out: Any, operation: str, operands: Sequence[Any]) -> Any:
         """Write the results of a ufunc into `out`."""
         raise NotImplementedError
@@ -152,7 +159,7 @@ class NumpyProtocol:
                 f"its result is {result}."
             )
         if name in TESTS:
-            return _compare_exactly(ufunc, inputs)
+            return _compare_exactly(ufunc, [self._compared_numbers(x) for x in inputs])
         if not is_method:
             raise self._refusal(f"numpy.{name}" if hasattr(np, name) else name)
         return getattr(self._as_operand_array(inputs[0]), own)(*inputs[1:])
@@ -362,19 +369,13 @@ def _only_reads(frame: FrameType | None) -> bool:
     return False
 
 
-def _compare_exactly(ufunc: np.ufunc, operands: Sequence[Any]) -> NDArray[np.bool_]:
-    """Return booleans of an exact comparison: Python's numbers are not rounded to the dtype of the arrays."""
-    numbers = [x.numbers if isinstance(x, NumpyProtocol) else _exact(x) for x in operands]
+def _compare_exactly(ufunc: np.ufunc, numbers: Sequence[NDArray]) -> NDArray[np.bool_]:
+    """Return booleans of an exact comparison: Python's numbers were not rounded to the dtype of the arrays."""
     if ufunc.__name__.startswith(("less", "greater")) and any(map(np.iscomplexobj, numbers)):
         raise ValueError("Complex numbers have no order: compare their parts or magnitudes.")
     machine = device_of(*numbers)
-    return as_array(ufunc(*map(machine.to_device, numbers)))
-
-
-def _exact(x: Any) -> NDArray:
-    """Return complex numbers as NumPy reads them, and real ones as operands."""
-    is_complex = isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c"
-    return np.asarray(x) if is_complex else as_operand(x)
+    with np.errstate(invalid="ignore"):  # NaN beside an exact object
+        return as_array(ufunc(*map(machine.to_device, numbers)))
 
 
 def _numbers(x: Any) -> Any:
