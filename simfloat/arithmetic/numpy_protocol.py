@@ -105,6 +105,9 @@ class NumpyProtocol:
     #: Alternatives to other functions, if they differ from `ALTERNATIVES`.
     alternatives: ClassVar[Mapping[str, str]] = {}
 
+    #: Attributes for other parts of the library, which `dir` does not list.
+    internal_names: ClassVar[frozenset[str]] = frozenset()
+
     #: Methods with the name of a ufunc that compute another function.
     unlike_ufuncs: ClassVar[frozenset[str]] = frozenset()
 
@@ -112,6 +115,10 @@ class NumpyProtocol:
     writes_out: ClassVar[bool] = False
 
     numbers: NDArray
+
+    def __dir__(self) -> list[str]:
+        internal_names = self.internal_names.union(NumpyProtocol.__annotations__)
+        return sorted(name for name in super().__dir__() if not name.startswith("_") and name not in internal_names)
 
     def _compared_numbers(self, x: Any) -> NDArray:
         """Return the values of an operand of a comparison: complex numbers as NumPy reads them, others as operands."""

@@ -128,6 +128,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     name_in_messages: ClassVar[str] = "arrays of a format"
     bypassed_rule: ClassVar[str] = "the format"
     writes_out: ClassVar[bool] = True
+    internal_names: ClassVar[frozenset[str]] = frozenset({"arithmetic"})
 
     further_functions = MOVEMENTS | WRITING | COMPOSITES
     alternatives: ClassVar[Mapping[str, str]] = ALTERNATIVES
