@@ -213,10 +213,11 @@ def compare(
             )
         members[pair] = _as_number(value, row.get(value))
         if kind == RATIO and members[pair] < 0:
-            names = (by, *with_pairs, *among)
+            labels = (by, *with_pairs, *among)
+            where = _values_text(labels, [row.get(name) for name in labels])
             raise ValueError(
-                f"{value} is {members[pair]!r} in row {number} ({_values_text(names, [row.get(n) for n in names])}), but "
-                "ratios need numbers from 0: pass kind='difference' and a margin."
+                f"{value} is {members[pair]!r} in row {number} ({where}), but ratios need numbers from 0: pass "
+                "kind='difference' and a margin."
             )
     rows = [
         _comparison_row(

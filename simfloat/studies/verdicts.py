@@ -8,9 +8,9 @@ compared in pairs, by the logarithm of their ratio or by their difference for ea
 of the mean (Student's t). If all runs have the same finite value, there is no spread and no level.
 
 If a run diverges, the mean has no interval; then the test uses the interval of the median (sign test, 5 % on each side,
-which takes five pairs), whose level is one-sided. A diverged run is outside of every margin: it excludes "equal", "worse within the margin", and
-"reproduced" below a limit. If the median decides nothing, the numbers of diverged runs may decide a comparison, by
-McNemar's exact test with twice its level, as it is the second test.
+which takes five pairs), whose level is one-sided. A diverged run is outside of every margin: it excludes "equal",
+"worse within the margin", and "reproduced" below a limit. If the median decides nothing, the numbers of diverged runs
+may decide a comparison, by McNemar's exact test with twice its level, as it is the second test.
 
 If exactly one value of a pair is 0, their ratio has no finite logarithm, although no run diverged. The same rules
 apply: such a pair is outside of every margin, and a ratio of 0 excludes "reproduced" above a limit.
