@@ -35,6 +35,7 @@ UFUNCS = {row.numpy: name for name, row in catalog.OPERATIONS.items() if row.num
     "absolute": "abs",
     "fabs": "abs",
     "conjugate": "conj",
+    "positive": "__pos__",
     "matvec": "@",  # not the method of this name, which SciPy calls
 }
 
@@ -83,7 +84,7 @@ ALTERNATIVES = {
     "vstack": "sf.concatenate", "hstack": "sf.concatenate", "append": "sf.concatenate", "column_stack": "sf.stack",
     "multiply.outer": "a.unsqueeze(1) * b", "add.outer": "a.unsqueeze(1) + b",
     "add.reduce": "x.sum()", "maximum.reduce": "x.max()", "minimum.reduce": "x.min()",
-    "split": "x.split(sizes)", "take": "x[places]", "copy": "x.detach()", "positive": "x",
+    "split": "x.split(sizes)", "take": "x[places]", "copy": "x.detach()",
     "remainder": "x.fmod(y), which has the sign of x, or x.remainder(y), which is IEEE 754's", "round": "x.rint()",
     "fix": "x.trunc()",
 }  # fmt: skip

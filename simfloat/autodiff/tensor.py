@@ -347,6 +347,9 @@ class Tensor(
     def __neg__(self) -> Tensor:
         return self.negative()
 
+    def __pos__(self) -> Tensor:
+        return self
+
     def __abs__(self) -> Tensor:
         return self.abs()
 
