@@ -17,7 +17,7 @@ from errno import ENOENT, ENOTDIR
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from html import escape
-from itertools import zip_longest
+from itertools import compress, zip_longest
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -215,6 +215,31 @@ def check_pattern(what: str, pattern: str | None, names: Iterable[str] = (), hin
     raise ValueError(
         f"{what} {pattern!r} matches nothing that was seen.{hint}{did_you_mean(pattern, seen_names, 3)} Seen: {shown}."
     )
+
+
+def select_rows(rows: Sequence[T], **columns: tuple[str | None, Sequence[str]]) -> list[T]:
+    """Return the rows that match all patterns: each column has a pattern, or None, and its name in every row.
+
+    Raises ValueError if there are rows, but a pattern, or all patterns together, match none of them. The message then
+    says what each pattern matches.
+    """
+    for what, (pattern, names) in columns.items():
+        check_pattern(what, pattern, names)
+    given = {what: column for what, column in columns.items() if column[0] is not None}
+    is_match = {what: [matches(pattern, name) for name in names] for what, (pattern, names) in given.items()}
+    selected = [row for number, row in enumerate(rows) if all(each[number] for each in is_match.values())]
+    if selected or not rows:
+        return selected
+    texts = []
+    for what, (pattern, _) in given.items():
+        others = (
+            f"{other} {', '.join(dict.fromkeys(name or repr(name) for name in compress(names, is_match[what])))}"
+            for other, (_, names) in given.items()
+            if other != what
+        )
+        texts.append(f"{what} {pattern!r} matches rows with {' and '.join(others)}")
+    together = " and ".join(f"{what} {pattern!r}" for what, (pattern, _) in given.items())
+    raise ValueError(f"{together} match no row together: {'; '.join(texts)}.")
 
 
 def type_name(value: object) -> str:

@@ -71,11 +71,7 @@ def text():
     ]
     public = [f'    "{name}",' for name in sorted(kinds)]
     functions = [f"{name}: _{kind}" for name, (kind, *_) in kinds.items()]
-    methods = [
-        f"    def {name}(self{others}) -> _Own: ..."
-        for name, (*_, others) in kinds.items()
-        if name in catalog.FUNCTIONS
-    ]
+    methods = [f"    def {name}(self{others}) -> _Own: ..." for name, (*_, others) in kinds.items()]
     parts = (
         *(HEAD, "__all__ = [", *public, "]", *protocols, "", *functions),
         *("", "class Methods(Generic[_Other, _Own]):", *methods),

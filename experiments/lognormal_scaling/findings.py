@@ -91,7 +91,7 @@ def _overflows_are_rare(results: list[Result], long: list[Result]) -> Measured:
     shares = np.array([run["skipped"] / run["steps"] for run in long])
     interval, above = median_interval(shares), int((shares >= RARE).sum())
     runs = f"below {RARE} in {len(shares) - above} of {len(shares)} runs"
-    test = f"{runs}: sign test, because the steps of a run are not independent, n = {len(shares)}"
+    test = f"{runs}: one-sided sign test, because the steps of a run are not independent, n = {len(shares)}"
     verdict = judge(interval, -math.inf, RARE)
     level = sign_level(above, len(shares)) if verdict == REPRODUCED else 1.0
     return f"{count} of {steps} steps; {text}", Outcome(verdict, test, level)

@@ -380,23 +380,36 @@ _FUNCTIONS = (
 )  # fmt: skip
 
 _REPRESENTABLE = (
-    _function("rint", "x", "The integer nearest to x, ties to even.", "representable", example="2.5 -> 2."),
-    _function("floor", "x", "The largest integer that is not above x.", "representable", example="-0.5 -> -1."),
-    _function("ceil", "x", "The smallest integer that is not below x.", "representable", example="-0.5 -> -0."),
+    _function(
+        "rint", "x", "The integer nearest to x, ties to even.", "representable",
+        example="2.5 -> 2.", slopes=("no_slope",), reads="",
+    ),
+    _function(
+        "floor", "x", "The largest integer that is not above x.", "representable",
+        example="-0.5 -> -1.", slopes=("no_slope",), reads="",
+    ),
+    _function(
+        "ceil", "x", "The smallest integer that is not below x.", "representable",
+        example="-0.5 -> -0.", slopes=("no_slope",), reads="",
+    ),
     _function(
         "trunc", "x", "The integer between 0 and x that is nearest to x.", "representable",
-        example="-1.5 -> -1.",
+        example="-1.5 -> -1.", slopes=("no_slope",), reads="",
     ),
     _function(
         "fmod", "a b", "a - n b, where n is a / b truncated, as in C: NaN if a is infinite or b is 0.", "representable",
-        example="-5.0, 3.0 -> -2.",
+        example="-5.0, 3.0 -> -2.", slopes=("fmod_to_dividend", "fmod_to_divisor"),
     ),
     _function(
         "remainder", "a b",
         "a - n b, where n is the integer nearest to a / b, ties to even (IEEE 754-2019, 5.3.1): NaN if a is infinite\n"
-        "or b is 0.", "representable", example="5.0, 3.0 -> -1.",
+        "or b is 0.", "representable",
+        example="5.0, 3.0 -> -1.", slopes=("fmod_to_dividend", "remainder_to_divisor"),
     ),
-    _function("copysign", "a b", "|a| with the sign of b.", "representable", example="2.0, -0.0 -> -2."),
+    _function(
+        "copysign", "a b", "|a| with the sign of b.", "representable",
+        example="2.0, -0.0 -> -2.", slopes=("copysign_to_magnitude", "no_slope"),
+    ),
 )  # fmt: skip
 
 #: The public functions with results that float64 represents. Policies do not name them.

@@ -35,6 +35,7 @@ UFUNCS = {row.numpy: name for name, row in catalog.OPERATIONS.items() if row.num
     "absolute": "abs",
     "fabs": "abs",
     "conjugate": "conj",
+    "positive": "__pos__",
     "matvec": "@",  # not the method of this name, which SciPy calls
 }
 
@@ -83,7 +84,9 @@ ALTERNATIVES = {
     "vstack": "sf.concatenate", "hstack": "sf.concatenate", "append": "sf.concatenate", "column_stack": "sf.stack",
     "multiply.outer": "a.unsqueeze(1) * b", "add.outer": "a.unsqueeze(1) + b",
     "add.reduce": "x.sum()", "maximum.reduce": "x.max()", "minimum.reduce": "x.min()",
-    "split": "x.split(sizes)", "take": "x[places]", "copy": "x.detach()", "positive": "x",
+    "split": "x.split(sizes)", "take": "x[places]", "copy": "x.detach()",
+    "remainder": "x.fmod(y), which has the sign of x, or x.remainder(y), which is IEEE 754's", "round": "x.rint()",
+    "fix": "x.trunc()",
 }  # fmt: skip
 
 
@@ -103,10 +106,27 @@ class NumpyProtocol:
     #: Alternatives to other functions, if they differ from `ALTERNATIVES`.
     alternatives: ClassVar[Mapping[str, str]] = {}
 
+    #: Attributes for other parts of the library, which `dir` does not list.
+    internal_names: ClassVar[frozenset[str]] = frozenset()
+
+    #: Methods with the name of a ufunc that compute another function.
+    unlike_ufuncs: ClassVar[frozenset[str]] = frozenset()
+
     #: True if ufuncs accept an `out` of this kind.
     writes_out: ClassVar[bool] = False
 
     numbers: NDArray
+
+    def __dir__(self) -> list[str]:
+        internal_names = self.internal_names.union(NumpyProtocol.__annotations__)
+        return sorted(name for name in super().__dir__() if not name.startswith("_") and name not in internal_names)
+
+    def _compared_numbers(self, x: Any) -> NDArray:
+        """Return the values of an operand of a comparison: complex numbers as NumPy reads them, others as operands."""
+        if isinstance(x, NumpyProtocol):
+            return x.numbers
+        is_complex = isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c"
+        return np.asarray(x) if is_complex else as_operand(x)
 
     def _write_out(self, out: Any, operation: str, operands: Sequence[Any]) -> Any:
         """Write the results of a ufunc into `out`."""
@@ -132,7 +152,7 @@ class NumpyProtocol:
         if method != "__call__":
             raise self._refusal(f"numpy.{name}.{method}", f"{name}.{method}")
         own = UFUNCS.get(name, name)
-        is_method = hasattr(np, name) and hasattr(self, own)
+        is_method = hasattr(np, name) and hasattr(self, own) and own not in self.unlike_ufuncs
         writes_out = is_method and self.writes_out
         if "dtype" in options and self._is_own_dtype(options["dtype"]):
             del options["dtype"]
@@ -147,7 +167,7 @@ class NumpyProtocol:
                 f"its result is {result}."
             )
         if name in TESTS:
-            return _compare_exactly(ufunc, inputs)
+            return _compare_exactly(ufunc, [self._compared_numbers(x) for x in inputs])
         if not is_method:
             raise self._refusal(f"numpy.{name}" if hasattr(np, name) else name)
         return getattr(self._as_operand_array(inputs[0]), own)(*inputs[1:])
@@ -357,19 +377,13 @@ def _only_reads(frame: FrameType | None) -> bool:
     return False
 
 
-def _compare_exactly(ufunc: np.ufunc, operands: Sequence[Any]) -> NDArray[np.bool_]:
-    """Return booleans of an exact comparison: Python's numbers are not rounded to the dtype of the arrays."""
-    numbers = [x.numbers if isinstance(x, NumpyProtocol) else _exact(x) for x in operands]
+def _compare_exactly(ufunc: np.ufunc, numbers: Sequence[NDArray]) -> NDArray[np.bool_]:
+    """Return booleans of an exact comparison: Python's numbers were not rounded to the dtype of the arrays."""
     if ufunc.__name__.startswith(("less", "greater")) and any(map(np.iscomplexobj, numbers)):
         raise ValueError("Complex numbers have no order: compare their parts or magnitudes.")
     machine = device_of(*numbers)
-    return as_array(ufunc(*map(machine.to_device, numbers)))
-
-
-def _exact(x: Any) -> NDArray:
-    """Return complex numbers as NumPy reads them, and real ones as operands."""
-    is_complex = isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c"
-    return np.asarray(x) if is_complex else as_operand(x)
+    with np.errstate(invalid="ignore"):  # NaN beside an exact object
+        return as_array(ufunc(*map(machine.to_device, numbers)))
 
 
 def _numbers(x: Any) -> Any:

@@ -129,6 +129,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     name_in_messages: ClassVar[str] = "arrays of a format"
     bypassed_rule: ClassVar[str] = "the format"
     writes_out: ClassVar[bool] = True
+    internal_names: ClassVar[frozenset[str]] = frozenset({"arithmetic"})
 
     further_functions = MOVEMENTS | WRITING | COMPOSITES
     alternatives: ClassVar[Mapping[str, str]] = ALTERNATIVES
@@ -474,13 +475,17 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
             return new_array(chosen, u)
         return new_array(u.round(chosen, operation), u)
 
+    def _compared_numbers(self, x: Any) -> NDArray:
+        return read_numbers(x)
+
     def _compare(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
         """Compare the values with others of any format; a comparison rounds nothing."""
-        numbers = other.numbers if isinstance(other, Array) else read_numbers(other)
+        numbers = self._compared_numbers(other)
         if compare not in (operator.eq, operator.ne) and (np.iscomplexobj(self.numbers) or np.iscomplexobj(numbers)):
             raise ValueError("Complex numbers have no order: compare their parts or magnitudes.")
         machine = device_of(self.numbers, numbers)
-        return as_array(compare(machine.to_device(self.numbers), machine.to_device(numbers)))
+        with np.errstate(invalid="ignore"):  # NaN beside an exact object
+            return as_array(compare(machine.to_device(self.numbers), machine.to_device(numbers)))
 
     def _write_in_place(self, result: Array) -> Array:
         """Write the result of an in-place operation into the memory of this array."""
@@ -530,16 +535,16 @@ def new_array(numbers: NDArray, arithmetic: ArrayArithmetic) -> Array:
     return new
 
 
-def read_numbers(x: Any) -> NDArray:
-    """Read real or complex values exactly."""
+def read_numbers(x: Any, name: str = "data") -> NDArray:
+    """Read real or complex values exactly; `name` is the name of the argument in messages."""
     if isinstance(x, Array):
         return x.numbers
     kind = type(x)
     if kind is complex:
         return np.array(x)
     if kind is float or kind is int or is_on_gpu(x) or not complex_parts.reads_as_complex(x):
-        return x if is_on_gpu(x) and x.dtype.kind == "c" else exact_operand(x, "data")
-    check_not_masked(x, "data")
+        return x if is_on_gpu(x) and x.dtype.kind == "c" else exact_operand(x, name)
+    check_not_masked(x, name)
     # A sequence may contain Python integers that a complex array would round.
     values: Any = x if hasattr(x, "dtype") else np.array(x, object)
     if hasattr(values, "resolve_conj"):
@@ -547,8 +552,8 @@ def read_numbers(x: Any) -> NDArray:
     if values.dtype == object:
         flat = values.reshape(-1)
         real, imaginary = (np.array([getattr(number, part) for number in flat], object) for part in ("real", "imag"))
-        return complex_parts.from_parts(*(as_operand(part, "data").reshape(values.shape) for part in (real, imaginary)))
-    return complex_parts.from_parts(as_operand(values.real, "data"), as_operand(values.imag, "data"))
+        return complex_parts.from_parts(*(as_operand(part, name).reshape(values.shape) for part in (real, imaginary)))
+    return complex_parts.from_parts(as_operand(values.real, name), as_operand(values.imag, name))
 
 
 def _round_numbers(arithmetic: ArrayArithmetic, numbers: NDArray) -> NDArray:

@@ -95,6 +95,7 @@ class Parameter(Owned, Tensor):
         (True, (2,))
     """
 
+    internal_names = Tensor.internal_names | {"has_numbers", "move", "store"}
     is_weight = True
     name = ""  # its path until a module owns it
 

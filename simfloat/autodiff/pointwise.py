@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS, Operation
+from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS, REPRESENTABLE, Operation
+from simfloat.arithmetic.representable import exact_values
 from simfloat.arithmetic.spacing import clamp, clip_by_extremes, larger, smaller
 from simfloat.autodiff.record import (
     Operand,
@@ -137,6 +138,9 @@ class Bounded(Differentiable):
         return super().__call__(tensor, -math.inf if min is None else min, math.inf if max is None else max)
 
 
+#: Functions with results that float64 represents are recorded as ``clip``, except this one, as in PyTorch models.
+RECORDED_AS = {"copysign": "abs"}
+
 if TYPE_CHECKING:
     from simfloat.arithmetic.typed_functions import Methods
 else:
@@ -190,14 +194,18 @@ def _row_of(function: Operation) -> Differentiable:
     """Return a function of the catalog as a row."""
     kind = (Unary, Binary, Ternary)[len(function.operands) - 1]
     derivatives = function.slopes or (function.name,)
+    own = function.name in REPRESENTABLE
     return kind(
         *(getattr(slopes, slope) if isinstance(slope, str) else slope for slope in derivatives),
         passes=function.passes,
         reads=function.reads,
+        forward=(lambda u, *arrays: u.round(exact_values(function.name, list(arrays)))) if own else None,
+        operation=RECORDED_AS.get(function.name, "clip") if own else "",
+        meaning=function.meaning,
     )
 
 
-for _name, _function in FUNCTIONS.items():
+for _name, _function in (FUNCTIONS | REPRESENTABLE).items():
     setattr(Pointwise, _name, _row_of(_function))
     getattr(Pointwise, _name).__set_name__(Pointwise, _name)
 

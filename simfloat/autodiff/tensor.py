@@ -194,6 +194,11 @@ class NumpyFunctions(Operations[Result], NumpyProtocol):
 
     name_in_messages: ClassVar[str] = "tensors"
     bypassed_rule: ClassVar[str] = "the policy and without a gradient"
+    internal_names: ClassVar[frozenset[str]] = frozenset(
+        "current_format from_result gradient_scaler is_weight made_with moved node operand_at operand_in origin "
+        "scaled stored_format times_factors trace".split()
+    )
+    unlike_ufuncs: ClassVar[frozenset[str]] = frozenset({"remainder"})  # the method is the remainder of IEEE 754
 
     def _as_operand_array(self, x: Any) -> Any:
         """Return an operand as a tensor; other types become constants."""
@@ -341,6 +346,9 @@ class Tensor(
 
     def __neg__(self) -> Tensor:
         return self.negative()
+
+    def __pos__(self) -> Tensor:
+        return self
 
     def __abs__(self) -> Tensor:
         return self.abs()

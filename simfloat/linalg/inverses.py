@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arrays import Array
 from simfloat.arrays.arithmetic import ArrayArithmetic
-from simfloat.arrays.array import array
+from simfloat.arrays.array import array, read_numbers
 from simfloat.environment import in_usual_environment
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike
@@ -177,10 +177,10 @@ def norm(
         (array(5.0, BF16), array(6.0, BF16))
     """
     u = arithmetic_of(x, ArithmeticOptions(format, rounding, accumulate, stream))
-    numbers = (
-        x if isinstance(x, Array) and x.format == u.format else array(x, u.format, rounding=u.rounding, stream=u.stream)
-    )
-    numbers = result_array(numbers.numbers, u)
+    numbers = read_numbers(x, "x")
+    if not isinstance(x, Array) or x.format != u.format:
+        numbers = array(numbers, u.format, rounding=u.rounding, stream=u.stream).numbers
+    numbers = result_array(numbers, u)
     if numbers.ndim == 2 and ord == 2:
         return svd(numbers).s.max()
     result: Any = np.linalg.norm(numbers, ord)

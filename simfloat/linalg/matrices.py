@@ -109,13 +109,7 @@ def numbers_of(x: Any, u: ArrayArithmetic, name: str, if_complex: str = COMPLEX_
 
 def _as_array(x: Any, u: ArrayArithmetic, name: str) -> Array:
     """Return `simfloat.array` of an operand, which has this name in messages."""
-    try:
-        return array(x, u.format, rounding=u.rounding, stream=u.stream, observer=u.observer)
-    except ValueError as error:
-        message = str(error)
-        if message.startswith("data "):
-            raise type(error)(f"{name} {message.removeprefix('data ')}") from None
-        raise
+    return array(read_numbers(x, name), u.format, rounding=u.rounding, stream=u.stream, observer=u.observer)
 
 
 def matrix_of(
@@ -131,7 +125,7 @@ def triangle_of(
     a: Any, u: ArrayArithmetic, name: str = "A", lower: bool = True, if_complex: str = COMPLEX_SYSTEM
 ) -> NDArray[np.floating]:
     """Return the values of one triangle of a square matrix; the other triangle, which may contain NaN, becomes 0."""
-    triangle = read_numbers(a)
+    triangle = read_numbers(a, name)
     if not is_on_gpu(triangle):
         _check_matrix(name, triangle.shape, True)
         triangle = np.tril(triangle) if lower else np.triu(triangle)

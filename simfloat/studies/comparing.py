@@ -34,8 +34,8 @@ class Compared(NamedTuple):
             interval (sign test, with an error probability of 5 % on each side).
         pairs: the number of pairs.
         word: the verdict.
-        p: the p value, the level at which the verdict would just be undecided; None if all pairs differ equally, as
-            they have no spread.
+        p: the p value, the level at which the verdict would just be undecided: two-sided for a mean, one-sided for a
+            median; None if all pairs differ equally, as they have no spread.
         diverged: the number of pairs in which at least one run diverged.
         infinite: the number of pairs in which no run diverged, but the ratio is 0 or infinite, or the difference is
             infinite.
@@ -120,7 +120,8 @@ class PairedComparison(Sequence[Compared]):
         text = f"compared with {self.reference}. {self.discoveries}"
         if not (counts := " or ".join(self._counts.values())):
             return text
-        return f"{text} Rows with {counts} have the median, with its interval by the sign test (5 % on each side)."
+        method = "the sign test (5 % on each side), whose p is one-sided"
+        return f"{text} Rows with {counts} have the median, with its interval by {method}."
 
     def __repr__(self) -> str:
         return f"{self.table()}\n{self._remarks}"
@@ -202,7 +203,7 @@ def compare(
     label = _reference_label(results[by], by, reference)
     among = [name for name in results.axes if name not in (by, value, *with_pairs)]
     groups: dict[tuple[Any, ...], dict[Any, dict[tuple[Any, ...], float]]] = {}
-    for row in results:
+    for number, row in enumerate(results):
         members = groups.setdefault(tuple(row.get(name) for name in among), {}).setdefault(row.get(by), {})
         pair = tuple(row.get(name) for name in with_pairs)
         if pair in members:
@@ -211,6 +212,13 @@ def compare(
                 "distinguish runs in pairs=[...]."
             )
         members[pair] = _as_number(value, row.get(value))
+        if kind == RATIO and members[pair] < 0:
+            labels = (by, *with_pairs, *among)
+            where = _values_text(labels, [row.get(name) for name in labels])
+            raise ValueError(
+                f"{value} is {members[pair]!r} in row {number} ({where}), but ratios need numbers from 0: pass "
+                "kind='difference' and a margin."
+            )
     rows = [
         _comparison_row(
             other, tuple(zip(among, group, strict=True)), (values, members.get(label, {})), (kind, limit), sign
@@ -260,7 +268,7 @@ def _comparison_row(
         raise ValueError(f"{label!r}{where} and the reference need the same pairs; one has no {alone[0]!r}.")
     kind, limit = how
     ours, theirs = np.array([measured[pair] for pair in measured]), np.array([reference[pair] for pair in measured])
-    samples, lost = _samples(label, ours, theirs, kind, sign)
+    samples, lost = _samples(ours, theirs, kind, sign)
     diverged, infinite = int(lost.sum()), int((np.isinf(samples) & ~lost).sum())
     word, p = comparison_of(sign * samples, limit, diverged > 0)
     low, high = sorted(sign * end for end in interval_of(sign * samples, diverged > 0)[:2])
@@ -270,15 +278,11 @@ def _comparison_row(
     return Compared(label, among, mean, low, high, len(measured), word, p, diverged, infinite)
 
 
-def _samples(
-    label: Any, ours: NDArray, theirs: NDArray, kind: str, sign: int
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _samples(ours: NDArray, theirs: NDArray, kind: str, sign: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the logarithms of ratios or the differences, and for each pair, whether a run diverged.
 
     A diverged run differs infinitely from one that did not; if both diverged, their difference is NaN.
     """
-    if kind == RATIO:
-        _check_positive(label, ours, theirs)
     worst = sign * math.inf if kind == DIFFERENCE or sign > 0 else 0.0
     diverged = [np.isnan(values) | (values == sign * math.inf) for values in (ours, theirs)]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -291,16 +295,6 @@ def _median(samples: NDArray[np.float64]) -> float:
     """Return the median; NaN if a sample is NaN, or between infinities of both signs."""
     with np.errstate(invalid="ignore"):
         return float(np.median(samples))
-
-
-def _check_positive(label: Any, *numbers: NDArray) -> None:
-    """Raise ValueError for values below zero, because their ratios have no meaning."""
-    below = [float(x) for x in np.concatenate(numbers) if x < 0]
-    if below:
-        raise ValueError(
-            f"{label!r} or the reference has {below[0]!r}, but ratios need numbers from 0: pass kind='difference' and "
-            "a margin."
-        )
 
 
 def _checked_margin(kind: str, margin: float | None) -> float:

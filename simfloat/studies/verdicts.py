@@ -8,9 +8,9 @@ compared in pairs, by the logarithm of their ratio or by their difference for ea
 of the mean (Student's t). If all runs have the same finite value, there is no spread and no level.
 
 If a run diverges, the mean has no interval; then the test uses the interval of the median (sign test, 5 % on each side,
-which takes five pairs). A diverged run is outside of every margin: it excludes "equal", "worse within the margin", and
-"reproduced" below a limit. If the median decides nothing, the numbers of diverged runs may decide a comparison, by
-McNemar's exact test with twice its level, as it is the second test.
+which takes five pairs), whose level is one-sided. A diverged run is outside of every margin: it excludes "equal",
+"worse within the margin", and "reproduced" below a limit. If the median decides nothing, the numbers of diverged runs
+may decide a comparison, by McNemar's exact test with twice its level, as it is the second test.
 
 If exactly one value of a pair is 0, their ratio has no finite logarithm, although no run diverged. The same rules
 apply: such a pair is outside of every margin, and a ratio of 0 excludes "reproduced" above a limit.
@@ -203,7 +203,7 @@ def joint_test(values: NDArray, *, below: float) -> Outcome:
     worst = worst_verdict(words)
     verdict = _inconclusive_if_infinite(worst, values, -math.inf, below)
     highest = max(interval.high for interval in intervals)
-    method = "t, or the sign test after a divergence" if any(map(_has_no_mean, values.T)) else "t"
+    method = "t, or the one-sided sign test after a divergence" if any(map(_has_no_mean, values.T)) else "t"
     text = (
         f"all intervals end below {highest:.3g}: {method}, jointly 95 % (Bonferroni, {times} times), n = {len(values)}"
     )
@@ -396,7 +396,7 @@ def _method_text(samples: NDArray, low: str, high: str, of: str = "", zeros: int
     if _has_no_mean(samples):
         counts = {"runs diverged": np.isinf(samples).sum() - zeros, "pairs have one 0": zeros}
         causes = "".join(f"{count} of {n} {cause}, " for cause, count in counts.items() if count)
-        return f"in [{low}, {high}]: sign test, {causes}n = {n}"
+        return f"in [{low}, {high}]: one-sided sign test, {causes}n = {n}"
     if _is_constant(samples):
         return f"in [{low}, {high}]: no spread, n = {n}"
     return f"in [{low}, {high}]: paired t{of}, 95 %, n = {n}"

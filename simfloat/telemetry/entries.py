@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import common
-from simfloat.common import Table, check_parent, did_you_mean, matches, table
+from simfloat.common import Table, check_parent, did_you_mean, matches, select_rows, table
 from simfloat.common import table as aligned
 from simfloat.kernels.rounding.events import (
     CAUSES,
@@ -140,6 +140,17 @@ class Query(NamedTuple):
         check_pattern("path", self.path, (key.path for key in seen_keys))
         check_pattern("operation", self.operation, (key.operation for key in seen_keys))
 
+    def select(self, entries: Entries) -> Entries:
+        """Return the entries that match; ValueError if patterns match none of them together.
+
+        A phase without entries is no error: it has no rows.
+        """
+        if self.phase not in (None, *(key.phase for key, _ in entries)):
+            return []
+        return select_rows(
+            entries, **{name: (getattr(self, name), [getattr(key, name) for key, _ in entries]) for name in Key._fields}
+        )
+
 
 def check_phase(phase: str | None) -> None:
     """Raise ValueError, with the nearest name, if the phase is unknown."""
@@ -195,15 +206,15 @@ def count_difference(this: CountedEntries, other: CountedEntries) -> Table:
 Entries = list[tuple[Key, NDArray[np.int64]]]
 
 
-def count_table(entries: Entries, query: Query, kind: str | None = None) -> Table:
-    """Return a table with a header and a line for each entry that matches the query.
+def count_table(entries: Entries, kind: str | None = None) -> Table:
+    """Return a table with a header and a line for each entry.
 
     If there is a `kind`, entries without such events have no line. Names are left-aligned, counts right-aligned.
     """
     kinds = _count_names(entries)
     rows = [(*Key._fields, *kinds)]
     for key, events in entries:
-        if not query.is_match(key) or kind is not None and not _all_counts(events)[kind]:
+        if kind is not None and not _all_counts(events)[kind]:
             continue
         rows.append(
             (key.path or "-", key.operation, key.phase, *(str(count) for count in _all_counts(events).values()))

@@ -373,6 +373,7 @@ class Recorder(AddingObserver):
 
         Raises:
             ValueError: in the same cases as `counts`; if the kind is unknown.
+            ValueError: if path, phase and operation match no line together. The message says what each of them matches.
 
         Examples:
             >>> recorder = sf.Recorder()
@@ -385,7 +386,7 @@ class Recorder(AddingObserver):
         check_kind(kind, self.more)
         query, entries = Query(path, phase, operation), self.entries()
         query.check(key for key, _ in entries)
-        return count_table(entries, query, kind)
+        return count_table(query.select(entries), kind)
 
     def diff(self, other: Recorder) -> Table:
         """Compare the counts with another recorder.

@@ -94,11 +94,13 @@ KINDS = "biufc"
 DEEPEST = 100
 
 
-def encode(value: Any, arrays: list[NDArray], where: str, depth: int = 0) -> Any:
+def encode(value: Any, arrays: list[NDArray], where: str, depth: int = 0, streams: dict[int, int] | None = None) -> Any:
     """Return the tree as JSON types, and append its arrays to `arrays`.
 
-    Raises ValueError, with the name `where`, for a value that cannot be saved.
+    `streams` numbers the streams of arrays by their identity; pass one dictionary for all trees of a file. Raises
+    ValueError, with the name `where`, for a value that cannot be saved.
     """
+    streams = {} if streams is None else streams
     if depth > DEEPEST:
         raise ValueError(f"{where.split('[')[0]} contains itself, or is nested more than {DEEPEST} deep.")
     if value is None or type(value) in (bool, int, float, str):
@@ -109,7 +111,7 @@ def encode(value: Any, arrays: list[NDArray], where: str, depth: int = 0) -> Any
         return {"tensor": [len(arrays) - 1, name]}
     if isinstance(value, Array):
         arrays.append(on_cpu(value.numbers))
-        return {"of format": [len(arrays) - 1, _arithmetic_texts(value.arithmetic, where)]}
+        return {"of format": [len(arrays) - 1, _arithmetic_texts(value.arithmetic, where, streams)]}
     value = on_cpu(value)
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
@@ -121,17 +123,19 @@ def encode(value: Any, arrays: list[NDArray], where: str, depth: int = 0) -> Any
         return {"array" if isinstance(value, np.ndarray) else "scalar": len(arrays) - 1}
     if isinstance(value, Mapping):
         pairs = [
-            [encode(key, arrays, where), encode(x, arrays, f"{where}[{key!r}]", depth + 1)] for key, x in value.items()
+            [encode(key, arrays, where), encode(x, arrays, f"{where}[{key!r}]", depth + 1, streams)]
+            for key, x in value.items()
         ]
         return {"dict": pairs}
     if isinstance(value, list | tuple):
-        items = [encode(x, arrays, f"{where}[{number}]", depth + 1) for number, x in enumerate(value)]
+        items = [encode(x, arrays, f"{where}[{number}]", depth + 1, streams) for number, x in enumerate(value)]
         return {"tuple" if isinstance(value, tuple) else "list": items}
     raise ValueError(f"{where} is a {type(value).__name__}; save dicts, lists, tuples, arrays, numbers, text and None.")
 
 
-def decode(tree: Any, arrays: Sequence[NDArray]) -> Any:
-    """Return the value of a tree from `encode`."""
+def decode(tree: Any, arrays: Sequence[NDArray], streams: dict[int, BitStream] | None = None) -> Any:
+    """Return the value of a tree from `encode`. `streams` are those of the trees of the file that were read before."""
+    streams = {} if streams is None else streams
     if not isinstance(tree, dict):
         return tree
     ((kind, content),) = tree.items()
@@ -142,14 +146,14 @@ def decode(tree: Any, arrays: Sequence[NDArray]) -> Any:
     if kind == "tensor":
         return restore_tensor(arrays[content[0]], content[1])
     if kind == "of format":
-        return _formatted_array(arrays[content[0]], content[1])
+        return _formatted_array(arrays[content[0]], content[1], streams)
     if kind == "dict":
-        return {decode(key, arrays): decode(x, arrays) for key, x in content}
-    items = [decode(x, arrays) for x in content]
+        return {decode(key, arrays): decode(x, arrays, streams) for key, x in content}
+    items = [decode(x, arrays, streams) for x in content]
     return tuple(items) if kind == "tuple" else items
 
 
-def _arithmetic_texts(arithmetic: ArrayArithmetic, where: str) -> dict[str, Any]:
+def _arithmetic_texts(arithmetic: ArrayArithmetic, where: str, streams: dict[int, int]) -> dict[str, Any]:
     """Return the options of an array as JSON types."""
     accumulate, stream = arithmetic.accumulate, arithmetic.stream
     if isinstance(stream, GivenBits):
@@ -158,18 +162,23 @@ def _arithmetic_texts(arithmetic: ArrayArithmetic, where: str) -> dict[str, Any]
     return texts | {
         "accumulate": None if accumulate is None else text_of("accumulate", accumulate),
         "stream": None if stream is None else stream.state,
+        # Arrays with the same number share a stream.
+        "stream number": None if stream is None else streams.setdefault(id(stream), len(streams)),
         "complex_products": arithmetic.complex_products,
     }
 
 
-def _formatted_array(numbers: NDArray, texts: dict[str, Any]) -> Array:
+def _formatted_array(numbers: NDArray, texts: dict[str, Any], streams: dict[int, BitStream]) -> Array:
     """Return the array with these values and the options from `_arithmetic_texts`."""
-    accumulate, stream = texts["accumulate"], texts["stream"]
+    accumulate, state, number = texts["accumulate"], texts["stream"], texts.get("stream number")
+    stream = None if state is None else BitStream.from_state(state)
+    if stream is not None and number is not None:  # older files have no numbers: each of their arrays has a stream
+        stream = streams.setdefault(number, stream)
     arithmetic = as_arithmetic(
         parse(texts["format"]),
         texts["rounding"],
         None if accumulate is None else parse(accumulate),
-        None if stream is None else BitStream.from_state(stream),
+        stream,
         texts["complex_products"],
     )
     return array_of_format(np.array(numbers), arithmetic)
@@ -193,7 +202,8 @@ def write(path: Path, states: Mapping[str, Any]) -> None:
     """
     check_parent(path)
     arrays: list[NDArray] = []
-    header = {name: encode(state, arrays, name) for name, state in states.items()}
+    streams: dict[int, int] = {}
+    header = {name: encode(state, arrays, name, streams=streams) for name, state in states.items()}
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
     try:
         try:
@@ -220,7 +230,8 @@ def read(path: Path) -> dict[str, Any]:
     try:
         header = json.loads(source.readline())
         arrays = [read_array(source, allow_pickle=False) for _ in range(header["arrays"])]
-        return {name: decode(tree, arrays) for name, tree in header["states"].items()}
+        streams: dict[int, BitStream] = {}
+        return {name: decode(tree, arrays, streams) for name, tree in header["states"].items()}
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise DamagedFile(f"{path} is complete, but its states were not written by simfloat.save: {error}") from error
 
@@ -283,7 +294,8 @@ def save(path: str | os.PathLike[str], **parts: Any) -> None:
         path: the path of the file.
         parts: the parts by name. A part has `state_dict` and `load_state_dict`, as PyTorch objects do, or `state` and
             `load_state`, as a simulation does. Numbers, text, NumPy arrays, arrays of :func:`simfloat.array`, PyTorch
-            tensors, and lists, tuples and dicts of them are saved unchanged.
+            tensors, and lists, tuples and dicts of them are saved unchanged. Arrays that share a stream share one
+            again after `load`.
 
     Raises:
         ValueError: if a part cannot be saved.
@@ -368,7 +380,7 @@ def has_state(part: Any) -> bool:
 
 
 def _part_state(part: Any) -> Any:
-    if not has_state(part):
+    if not has_state(part) or isinstance(part, Array):  # the copy of an array would have its own stream
         return part
     return part.state_dict() if hasattr(part, "load_state_dict") else part.state
 

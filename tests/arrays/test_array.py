@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.train.states import decode, encode
 from tests.bits import assert_bits
 from tests.checks import assert_refused
 
@@ -437,6 +438,42 @@ def test_methods_of_numpys_arrays_that_compute_nothing_are_numpys():
         assert np.array_equal(call(a), call(x)), call.__code__.co_code
     a.sort(0), x.sort(0)
     assert np.array_equal(a, x) and round(a[0, 0]) == 2 and type(round(a[0, 0])) is int and round(a[0, 0], 0) == 2
+
+
+def test_comparisons_with_exact_objects_have_one_result_on_both_sides():
+    turned = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+    third = sf.array([1 / 3], sf.FP32).item()
+    x = sf.array([third, 2.0**60, 0.5, np.nan], sf.FP32)
+    objects = np.array([Fraction(1, 3), 2**60 + 1, "1/2", 1], object)
+    assert (x > objects).tolist() == [third > Fraction(1, 3), False, False, False]
+    assert (x == objects).tolist() == [False, False, True, False]
+    for name, other_way in turned.items():
+        left, right = getattr(operator, name)(x, objects), getattr(operator, other_way)(objects, x)
+        assert left.dtype == right.dtype == bool and left.tolist() == right.tolist(), name
+    for call in (lambda: x < np.array([None] * 4), lambda: np.array([None] * 4) > x):
+        with pytest.raises(ValueError, match="data must hold real numbers that can be read exactly, got NoneType"):
+            call()
+
+
+def test_loaded_arrays_share_a_stream_if_the_saved_ones_did(tmp_path):
+    def arrays():
+        shared, own = sf.BitStream(3), sf.BitStream(3)
+        return [sf.array([0.1, 0.7], sf.BF16, sf.stochastic(), stream=one) for one in (shared, shared, own)]
+
+    def steps(a, b, c):
+        return [((a / 3) * b).tolist(), (c / 3).tolist()]
+
+    a, b, c = arrays()
+    sf.save(tmp_path / "states", a=a, more=[{"b": b}, c])
+    loaded = sf.load(tmp_path / "states")
+    d, (nested, f) = loaded["a"], loaded["more"]
+    assert d.stream is nested["b"].stream is not f.stream
+    assert steps(d, nested["b"], f) == steps(a, b, c)
+    # A file from before streams had numbers.
+    texts = encode(a, [], "a")["of format"][1]
+    assert texts.pop("stream number") == 0
+    old = decode({"list": [{"of format": [0, texts]}] * 2}, [a.numbers])
+    assert old[0].stream is not old[1].stream and old[0].stream.state == a.stream.state
 
 
 def test_a_restored_array_continues_with_the_random_bits_of_the_saved_one(tmp_path):

@@ -1,5 +1,6 @@
 """NumPy functions on arrays: each is a rounded operation, only reads values, or raises an error with its name."""
 
+import math
 import re
 
 import numpy as np
@@ -273,6 +274,30 @@ def test_a_recipe_for_a_product_of_sequences_has_the_bits_of_a_loop(rng):
     A, B = sf.array([[1.0, 2.0, 3.0]], sf.BF16), sf.array([[0.5, 2.0], [4.0, 8.0]], sf.BF16)
     due = np.kron(np.asarray(A), np.asarray(B))
     assert np.array_equal(eval(ALTERNATIVES["kron"].partition(" of two")[0], {"a": A, "b": B}), due)
+
+
+def test_other_recipes_have_the_values_of_numpys_functions():
+    x, numbers = sf.array([1.0, 4.0, 2.5], sf.FP32), np.array([1.0, 4.0, 2.5])
+    names = {"np": np, "sf": sf, "math": math, "x": x, "h": sf.array(0.25, sf.FP32), "n": 4, "shape": (2, 3)}
+
+    def value(name):
+        return np.asarray(eval(ALTERNATIVES[name].rpartition(", or ")[2].partition(" for ")[0], names))
+
+    for name, want in (
+        ("vander", np.vander(numbers)),
+        ("full", np.full((2, 3), 0.25)),
+        ("arange", np.arange(0, 1, 0.25)),
+        ("ediff1d", np.ediff1d(numbers)),
+        ("diagflat", np.diagflat(numbers)),
+        ("partition", np.partition(numbers, 1)),
+        ("cumulative_sum", np.cumsum(numbers)),
+    ):
+        assert np.array_equal(value(name), want), name
+    assert np.allclose(value("deg2rad"), np.deg2rad(numbers), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"\(np\.full_like\(x, h\), or sf\.array\(np\.full\(shape, float\(h\)\), h\.f"):
+        np.full((2, 3), names["h"])
+    for one in (x, sf.Tensor(numbers)):
+        assert np.array_equal(np.positive(one), numbers) and np.array_equal(+one, numbers)
 
 
 #: Functions of numpy.linalg with their operands, if these are not one matrix.

@@ -53,12 +53,15 @@ def test_solvers_of_scipy_accept_the_operator(rng):
 
 def test_a_sparse_matrix_is_refused_with_what_to_write(rng):
     sparse = pytest.importorskip("scipy.sparse").eye(3).tocsr()
-    for call in (
-        lambda: sf.array(sparse, sf.BF16),
-        lambda: sf.linalg.cg(sparse, np.ones(3), format=sf.BF16),
-        lambda: sf.matmul(sparse, np.eye(3), accumulate=sf.FP32),
+    for name, call in (
+        ("data", lambda: sf.array(sparse, sf.BF16)),
+        ("A", lambda: sf.linalg.cg(sparse, np.ones(3), format=sf.BF16)),
+        ("b", lambda: sf.linalg.lstsq(np.eye(3), sparse, format=sf.BF16)),
+        ("T", lambda: sf.linalg.solve_triangular(sparse, np.ones(3), format=sf.BF16)),
+        ("x", lambda: sf.linalg.norm(sparse, format=sf.BF16)),
+        ("a", lambda: sf.matmul(sparse, np.eye(3), accumulate=sf.FP32)),
     ):
-        with pytest.raises(ValueError, match=r"got csr_\w+; pass (data|a)\.toarray\(\)"):
+        with pytest.raises(ValueError, match=rf"^{name} must .*got csr_\w+; pass {name}\.toarray\(\)"):
             call()
     assert sf.array(sparse.toarray(), sf.BF16, sf.toward_zero).rounding == sf.toward_zero
 

@@ -119,7 +119,12 @@ THEIRS = SimpleNamespace(
     binary_cross_entropy_with_logits=F.binary_cross_entropy_with_logits,
     ctc_loss=lambda x, *rest: F.ctc_loss(x, *map(torch.tensor, rest)),
 )
-NAMES = {"fma": lambda a, b, c: a * b + c, "power": torch.pow, "gelu": F.gelu}
+NAMES = {
+    "fma": lambda a, b, c: a * b + c,
+    "power": torch.pow,
+    "gelu": F.gelu,
+    "remainder": lambda a, b: a - b * torch.round(a / b).detach(),  # PyTorch's is the modulo
+}
 
 
 def pytorchs(name):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.arithmetic.catalog import OPERATIONS
+from simfloat.arithmetic.catalog import OPERATIONS, REPRESENTABLE
 from simfloat.autodiff.pointwise import DIFFERENTIABLE
 from tests.bits import assert_bits
 
@@ -50,6 +50,37 @@ def test_fma_has_one_rounding_and_the_gradients_of_its_parts():
     with sf.simulate("bf16-standard"):
         a.fma(b, d).backward(g)
     assert_bits(d.grad, sf.round(g, sf.BF16))
+
+
+def test_functions_that_float64_represents_are_methods_with_pytorchs_gradients():
+    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+    x = np.array([-3.5, -2.0, -0.25, 0.0, -0.0, 0.75, 2.5, 7.0])
+    y = np.array([[2.0], [-0.375], [3.0]])
+    g = np.random.default_rng(8).standard_normal((3, 8))
+    for name, row in REPRESENTABLE.items():
+        operands = [sf.Tensor(each, requires_grad=True) for each in (x, y)[: len(row.operands)]]
+        with sf.simulate("fp64"):
+            got = getattr(operands[0], name)(*operands[1:])
+            got.backward(g if len(operands) == 2 else g[0])
+            assert getattr(sf.Tensor(x), name).__doc__ == row.meaning
+        assert_bits(got.data, getattr(sf, name)(*(each.data for each in operands), sf.FP64))
+        theirs = [torch.tensor(each.data, requires_grad=True) for each in operands]
+        if name == "remainder":  # PyTorch's is the modulo
+            result = theirs[0] - theirs[1] * torch.round(theirs[0] / theirs[1]).detach()
+        else:
+            result = getattr(torch, "round" if name == "rint" else name)(*theirs)
+        result.backward(torch.tensor(g if len(operands) == 2 else g[0]))
+        for mine, other in zip(operands, theirs, strict=True):
+            np.testing.assert_allclose(mine.grad, np.zeros_like(mine.data) if other.grad is None else other.grad)
+    a, b = (sf.Tensor(each, requires_grad=True) for each in ([2.0**30 - 1, 8.0], [2.0, np.inf]))
+    recorder = sf.Recorder()
+    with sf.simulate("bf16-standard", observer=recorder):
+        assert np.array_equal(np.floor(a.divide(3.0)).data, np.floor(sf.divide(a.data, 3.0, sf.BF16)))
+        a.fmod(b).backward([1.0, 1.0])
+    assert b.grad.tolist() == [-(2.0**29), 0.0] and recorder.counts(operation="clip", phase="forward")["total"] == 4
+    for call in (lambda: np.remainder(a, b), lambda: a % b):
+        with pytest.raises(ValueError, match=r"x\.fmod\(y\), which has the sign of x|does not support %"):
+            call()
 
 
 def test_errors_inside_a_model_name_the_layer_and_the_operation():

@@ -9,6 +9,18 @@ import simfloat as sf
 from tests.bits import assert_bits
 
 
+def test_completion_lists_public_names_alone():
+    """They have documentation, and none of them begins with an underscore or serves other parts of the library."""
+    internal = {"numbers", "arithmetic", "node", "origin", "trace", "moved", "alternatives", "store", "operand_at"}
+    values = {"grad", "requires_grad", "format", "name"}
+    for x in (sf.array([1.0], sf.BF16), sf.Tensor([1.0]), sf.Parameter([1.0])):
+        names = dir(x)
+        assert {"exp", "fmod", "sum", "format", "shape", "T"} <= set(names) and names == sorted(names)
+        assert not internal.intersection(names) and not any(name.startswith("_") for name in names)
+        for name in set(names) - values:
+            assert getattr(type(x), name).__doc__, name
+
+
 def test_results_are_rounded_and_data_are_not():
     x = sf.Tensor([0.1, 0.2])
     with sf.simulate("bf16-standard"):

@@ -67,10 +67,14 @@ def test_runs_that_diverged_are_counted_by_the_sign_test(diverged):
     one, all_five = np.array([1.0, diverged, 1.0, 1.0, 1.0]), np.full(5, diverged)
     assert ratio_test(one, np.ones(5), below=1.1).verdict == INCONCLUSIVE, "one of five decides nothing"
     every = ratio_test(all_five, np.ones(5), above=8)
-    assert every == (REPRODUCED, "ratio in [inf, inf]: sign test, 5 of 5 runs diverged, n = 5", pytest.approx(0.5**5))
+    assert every == (
+        REPRODUCED,
+        "ratio in [inf, inf]: one-sided sign test, 5 of 5 runs diverged, n = 5",
+        pytest.approx(0.5**5),
+    )
     assert ratio_test(all_five[:4], np.ones(4), above=8).verdict == INCONCLUSIVE, "four have a probability of 1/16"
     four = ratio_test(np.array([1.0, *all_five[:4]]), np.ones(5), above=8)
-    assert four == (INCONCLUSIVE, "ratio in [1, inf]: sign test, 4 of 5 runs diverged, n = 5", 1.0)
+    assert four == (INCONCLUSIVE, "ratio in [1, inf]: one-sided sign test, 4 of 5 runs diverged, n = 5", 1.0)
     worse = compare(np.array([1.1, 1.2, 1.3, 1.1, diverged]), np.ones(5))
     assert worse.verdict == WORSE and worse.p == pytest.approx(0.5**5), "all five are worse"
     ten = ratio_test(np.array([*np.full(9, 2.0), diverged]), np.ones(10), above=1)
@@ -88,13 +92,13 @@ def test_a_run_that_diverged_is_outside_of_every_margin():
 
 def test_a_ratio_with_a_zero_is_outside_of_every_margin_and_no_divergence():
     usual, last = np.full(10, 0.9), np.arange(10) == 9
-    text = "ratio in [1, 1]: sign test, 1 of 10 pairs have one 0, n = 10"
+    text = "ratio in [1, 1]: one-sided sign test, 1 of 10 pairs have one 0, n = 10"
     for values, reference in ((np.where(last, 0.1, 0.9), np.where(last, 0, 0.9)), (np.where(last, 0, 0.9), usual)):
         assert compare(values, reference) == (INCONCLUSIVE, text, 1.0)
         assert ratio_test(values, reference, above=0.9, below=1.1) == (INCONCLUSIVE, text, 1.0)
     assert ratio_test(np.where(last, 0, 0.9), usual, below=1.1).verdict == REPRODUCED, "0 is below the limit"
     both = np.where(last, 0, [math.nan, *usual[1:]])
-    assert "sign test, 1 of 10 runs diverged, 1 of 10 pairs have one 0, n = 10" in compare(both, usual).text
+    assert "one-sided sign test, 1 of 10 runs diverged, 1 of 10 pairs have one 0, n = 10" in compare(both, usual).text
     often = compare(np.array([*np.zeros(6), *np.tile([0.999, 1.001], 8), 0.9]), np.ones(23))
     assert often.verdict == BETTER and often.p == pytest.approx(2 * 0.5**6)
     assert often.text.endswith("6 of 23 pairs have one 0, n = 23; McNemar's exact test of the infinite ratios")
@@ -187,7 +191,7 @@ def test_a_limit_holds_at_all_times_if_every_joint_interval_ends_below_it(rng):
     one_diverged = small.copy()
     one_diverged[0, 0] = math.inf
     open_ = joint_test(one_diverged, below=1)
-    assert open_.verdict == INCONCLUSIVE and "or the sign test after a divergence" in open_.text
+    assert open_.verdict == INCONCLUSIVE and "or the one-sided sign test after a divergence" in open_.text
     assert joint_test(np.full((12, 2), math.inf), below=1)[::2] == (NOT_REPRODUCED, pytest.approx(2 * 0.5**12))
 
 

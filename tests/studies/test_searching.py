@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.policy.policy import as_policy
 from simfloat.studies.statistics import cheapest_choices, is_narrower
 from tests.studies.known_answers import ADDED, additive, trained_line
 
@@ -100,6 +101,26 @@ def test_losses_that_add_up_to_less_than_their_sum_are_used():
         getattr(policy.recipe(), role).bits == 8 for role in PARTS)))  # fmt: skip
     found = sf.search(train, parts=PARTS)
     assert found.cost == 24 and len(calls) == 2 * 2 + 2 * 5, "all at once, first; no part needs to be tried alone"
+
+
+def test_one_diverged_training_excludes_a_policy_as_it_excludes_the_margin_in_a_comparison():
+    def train(policy, seed):
+        weights = policy.recipe().weights
+        return math.nan if weights.bits == 8 and seed == diverging else 1 + seed / 10
+
+    for diverging in (1, 9):  # in the search, and in the confirmation
+        found = sf.search(train, parts=["weights"], formats=(sf.E4M3, sf.BF16), seeds=range(8))
+        (narrow,) = (point for point in found.points if point.label == "weights=E4M3")
+        assert found.label == "weights=BF16"
+        assert (narrow.outcome, narrow.seeds) == (("diverged", 2) if diverging == 1 else ("within", 2))
+        policies = {"fp32": as_policy("fp32", "search"), "narrow": narrow.policy}
+        rows = [
+            {"policy": name, "seed": seed, "loss": train(policy, seed)}
+            for name, policy in policies.items()
+            for seed in range(16)
+        ]
+        (row,) = sf.studies.compare(rows)
+        assert row.diverged == 1 and row.word not in ("equal", "worse within the margin")
 
 
 def test_the_verdict_is_on_seeds_that_the_search_did_not_use():

@@ -181,6 +181,7 @@ def test_nothing_seen_is_zero_everywhere():
     assert repr(recorder) == "Recorder()" and recorder.table().split() == ["path", "operation", "phase", *COUNTS]
     sf.add([1.0], [1.0], sf.BF16, observer=recorder)
     assert recorder.counts("", "update") == dict.fromkeys(COUNTS, 0), "a phase without events is no mistake"
+    assert len(recorder.table(phase="update").rows) == 1
     assert recorder.counts("*", "forward")["total"] == 1 and repr(recorder) == recorder.table()
     recorder.reset()
     assert recorder.counts("head") == dict.fromkeys(COUNTS, 0)
@@ -199,6 +200,9 @@ def test_nothing_seen_is_zero_everywhere():
     (lambda r: sf.add(1.0, 1.0, sf.FP16, observer=sf.Recorder), "an object with a method observe"),
     (lambda r: r.counts(operation="liner"), "operation 'liner' .* Did you mean 'linear'"),
     (lambda r: r.table("haed"), "path 'haed' .* Did you mean 'head'"),
+    (lambda r: r.table("head*", operation="rel?"), r"^path 'head\*' and operation 'rel\?' match no row together: path "
+     r"'head\*' matches rows with operation .*linear.*; operation 'rel\?' matches rows with path hidden.0\.$"),
+    (lambda r: r.table("head", "update"), "path 'head' matches rows with phase .*; phase 'update' matches rows"),
     (lambda r: r.table(kind="overflows"), "Unknown kind 'overflows'. Kinds: total, .*Did you mean 'overflow'"),
     (lambda r: r.table(kind="inexact"), r"Only simfloat.Recorder\(more=True\) counts saturated, inexact"),
 ])  # fmt: skip

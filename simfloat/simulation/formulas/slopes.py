@@ -19,6 +19,7 @@ from simfloat.arithmetic.catalog import ONE, TWO
 from simfloat.arithmetic.functions import log
 from simfloat.arithmetic.machines import as_array
 from simfloat.arithmetic.operands import image_of
+from simfloat.arithmetic.operations import results_rounded_to_odd
 from simfloat.formats import FP64
 from simfloat.simulation.formulas import Rounded, keepdims_shape, negative, number, total, where
 
@@ -54,6 +55,38 @@ def signed(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
     """g times the sign of a, 0 at 0."""
     with np.errstate(invalid="ignore"):  # inf * 0
         return u.round(g * np.sign(a), "abs")
+
+
+def no_slope(u: Rounded, g: NDArray, y: NDArray | None, *operands: NDArray | None) -> NDArray:
+    """0: the result is constant between its steps, or does not depend on the magnitude of the operand."""
+    return u.round(np.zeros_like(g), "clip")
+
+
+def copysign_to_magnitude(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
+    """g if a and b have one sign, otherwise -g; 0 if a is 0, as in PyTorch."""
+    signs = np.sign(a) * np.where(np.signbit(b), ONE.dtype.type(-1), ONE[()])
+    with np.errstate(invalid="ignore"):  # inf * 0
+        return u.round(as_array(g * signs), "abs")
+
+
+def fmod_to_dividend(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
+    """g, for `fmod` and `remainder`; a gradient that is summed to the shape of a is rounded by the sum."""
+    return u.round(g, "clip") if g.shape == a.shape else g
+
+
+def fmod_to_divisor(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
+    """-g * trunc(a / b), with the integer rounded first."""
+    return u.multiply(-g, u.round(np.trunc(_quotients(a, b)), "divide"))
+
+
+def remainder_to_divisor(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
+    """-g * rint(a / b), with the integer rounded first."""
+    return u.multiply(-g, u.round(np.rint(_quotients(a, b)), "divide"))
+
+
+def _quotients(a: NDArray, b: NDArray) -> NDArray[np.float64]:
+    """a / b, rounded to odd in float64: below 2^51, its integer part and its ties are those of the exact quotient."""
+    return results_rounded_to_odd("divide", [a.astype(np.float64), b.astype(np.float64)])
 
 
 def erf(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:

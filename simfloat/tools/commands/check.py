@@ -90,7 +90,8 @@ def _compare(path: Path, unit: Unit | None) -> int:
         print("All NaN are equal: payloads are not compared.")
     is_complete = unit is None or not unit.names_cases or _has_all_cases(path, unit, case, cases, vectors)
     if not differs.any():
-        print(f"{len(cases)} cases of {_title(case)} agree.")
+        agreement = f"{len(cases)} cases of {_title(case)} agree"
+        print(f"{agreement}." if is_complete else f"Failed: {agreement}, but cases of the unit are missing.")
         return 0 if is_complete else 1
     place = int(np.argmax(differs))
     wrong = "the result differs" if are_wrong[place] else "the flags differ"
