@@ -34,7 +34,7 @@ from typing import Any
 import llvmlite
 import numba
 import numpy as np
-from numba.core import config
+from numba.core import config, types
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.runtime import rtsys
@@ -146,10 +146,10 @@ class KernelCache(FileCache):
 class FunctionCache(FileCache):
     """Files of the LLVM code of a function that kernels call.
 
-    The name of a file contains the digest of all sources, because such a function may read arguments of types from
-    modules that its own module does not import. Functions that are made from their text may have one name and different
-    code, so the name also depends on the code and on everything that it closes over. Functions that depend on more than
-    the sources of this package, such as Numba's own, are not stored.
+    Functions that are made from their text may have one name and different code. The name of a file therefore also
+    depends on the code, on everything that it closes over, and on the modules that define the types of its arguments,
+    which its own module need not import. Functions that depend on more than the sources of this package, such as
+    Numba's own, are not stored.
     """
 
     suffix = FUNCTION_SUFFIX
@@ -175,19 +175,17 @@ class FunctionCache(FileCache):
 
     def paths(self, signature: Any) -> list[Path]:
         """Return the paths of a version's file in search order; none if the version cannot be stored."""
-        # The text of a type that names a function contains its address.
-        if self._description is None or " at 0x" in str(signature):
+        try:
+            parts = self._description, signature, *map(describe_type, signature)
+        except TypeError:
             return []
-        options, compiler = self._way
-        parts = self._description, signature, sorted(options.items()), compiler.__name__
-        return [place / self._file_name(SOURCE_DIGEST, *parts) for place in kernel_directories()]
+        name = self._file_name(module_digest(self.function.__module__), *parts)
+        return [place / name for place in kernel_directories()]
 
     @cached_property
-    def _description(self) -> str | None:
-        try:
-            return describe(self.function)
-        except TypeError:
-            return None
+    def _description(self) -> str:
+        options, compiler = self._way
+        return f"{describe(self.function)} {sorted(options.items())} {compiler.__name__}"
 
 
 def describe(value: Any) -> str:
@@ -197,24 +195,40 @@ def describe(value: Any) -> str:
     """
     value = getattr(value, "py_func", value)
     if isinstance(value, FunctionType) and value.__module__ in SOURCES:
-        known = [cell.cell_contents for cell in value.__closure__ or ()]
+        known = [value.__defaults__, *(cell.cell_contents for cell in value.__closure__ or ())]
         if "__file__" not in value.__globals__:  # made from its text
             known += [item for name, item in sorted(value.__globals__.items()) if name != "__builtins__"]
-        texts = (f"{value.__module__}.{value.__qualname__}", _describe_code(value.__code__), *map(describe, known))
-        return f"({', '.join((*texts, describe(value.__defaults__)))})"
+        return f"({_describe_name(value)} {_describe_code(value.__code__)} {' '.join(map(describe, known))})"
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(describe, value))}]"
     if isinstance(value, type | BuiltinFunctionType) and value.__module__ in (*SOURCES, "builtins", "math", "numpy"):
-        return f"{value.__module__}.{value.__qualname__}"
+        return _describe_name(value)
     if value is None or isinstance(value, str | int | float | np.generic):
         return f"{type(value).__name__} {value!r}"
     raise TypeError(f"The value of a compiled function must be determined by {PACKAGE}, got {value!r}.")
+
+
+def _describe_name(value: Any) -> str:
+    digest = module_digest(value.__module__) if value.__module__ in SOURCES else ""
+    return f"{value.__module__}.{value.__qualname__} {digest}"
 
 
 def _describe_code(code: CodeType) -> str:
     """Return a text that determines what code does, without the lines and the file that it comes from."""
     constants = (_describe_code(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts)
     return f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {code.co_freevars} {', '.join(constants)}"
+
+
+def describe_type(kind: Any) -> str:
+    """Return a text that determines a type of numbers, arrays and tuples; raises TypeError for all others."""
+    if isinstance(kind, types.BaseTuple):
+        name = describe(kind.instance_class) if isinstance(kind, types.BaseNamedTuple) else ""
+        return f"{name}({', '.join(map(describe_type, kind))})"
+    if isinstance(kind, types.Array):
+        return f"{kind} {describe_type(kind.dtype)}"
+    if isinstance(kind, types.Number | types.Boolean | types.NoneType):
+        return str(kind)
+    raise TypeError(f"A function that is stored must have arguments of numbers, arrays and tuples, got {kind}.")
 
 
 def numba_setting(name: str) -> Any:
