@@ -7,15 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
-import types
 import zipfile
 from pathlib import Path
+from types import CodeType, FunctionType
 
+import numpy as np
 import pytest
+from numba import types
 
 import simfloat
 from simfloat.kernels import FAMILIES
-from simfloat.kernels.compile import cache
+from simfloat.kernels.compile import cache, jit
 from simfloat.kernels.compile import processor as levels
 from simfloat.kernels.compile.jit import KERNELS
 from simfloat.terminal import LINE
@@ -63,17 +65,36 @@ def copied_package(folder):
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory):
-    """A directory with both kernels, which two processes compiled at once."""
-    place = tmp_path_factory.mktemp("kernels")
+def place(tmp_path_factory):
+    """A directory in which two processes compiled both kernels at once."""
+    place = tmp_path_factory.mktemp("compiled")
     assert sum(compiled(process)[0] for process in [start(place, NUMBA_CACHE_DIR=str(place)) for _ in range(2)]) >= 2
     return place / "simfloat"
 
 
-def test_processes_at_once_on_a_cold_cache_do_not_disturb_each_other(kernels):
-    paths = [*kernels.iterdir()]
-    assert len(paths) == 2 and all(path.name.endswith(cache.SUFFIX) for path in paths)
+@pytest.fixture(scope="module")
+def kernels(place, tmp_path_factory):
+    """A directory with the kernels only, as in a wheel."""
+    kernels = tmp_path_factory.mktemp("kernels") / "simfloat"
+    return shutil.copytree(place, kernels, ignore=shutil.ignore_patterns(f"*{cache.FUNCTION_SUFFIX}"))
+
+
+def kernels_in(place):
+    """The files of kernels in a directory, without those of the functions that they call."""
+    return sorted(place.glob(f"*{cache.SUFFIX}"))
+
+
+def test_processes_at_once_on_a_cold_cache_do_not_disturb_each_other(place):
+    paths = [*place.iterdir()]
+    assert len(kernels_in(place)) == 2 and {path.suffix for path in paths} == {cache.SUFFIX, cache.FUNCTION_SUFFIX}
     assert None not in map(cache.read_kernel, paths)
+
+
+def test_a_kernel_that_is_compiled_again_gets_its_functions_from_the_disk(place, tmp_path):
+    again = shutil.copytree(place, tmp_path / "simfloat", ignore=shutil.ignore_patterns(f"*{cache.SUFFIX}"))
+    before = {path: path.stat().st_mtime_ns for path in again.iterdir()}
+    assert compiled(start(tmp_path, NUMBA_CACHE_DIR=str(tmp_path)))[0] == 2
+    assert before == {path: path.stat().st_mtime_ns for path in again.iterdir() if path.suffix != cache.SUFFIX}
 
 
 def test_checkouts_and_processors_of_a_level_share_a_directory(kernels, tmp_path):
@@ -101,7 +122,7 @@ def test_kernels_that_a_wheel_brings_are_used_where_they_fit_and_damaged_ones_co
     half.write_bytes(half.read_bytes()[: half.stat().st_size // 2])
     flipped.write_bytes(content)
     assert compiled(start(tmp_path, PYTHONPATH=str(package), NUMBA_CACHE_DIR=str(elsewhere)))[0] == 2
-    assert None not in map(cache.read_kernel, place.iterdir()) and len(os.listdir(place)) == 2
+    assert None not in map(cache.read_kernel, place.iterdir()) and len(kernels_in(place)) == 2
     assert len(os.listdir(brought)) == 1, "nothing is written there"
 
 
@@ -125,14 +146,35 @@ def test_kernels_of_a_zipped_package_are_kept_in_the_home(kernels, tmp_path):
 def test_kernels_are_kept_next_to_the_sources_and_outdated_ones_removed(kernels, tmp_path):
     environment = {"PYTHONPATH": str(copied_package(tmp_path))}
     place = shutil.copytree(kernels, tmp_path / "simfloat" / "kernels" / "__pycache__")
-    before = set(os.listdir(place))
+    before = kernels_in(place)
     for changed, count in ((("sums/trees.py", "lanes/tiles.py"), 0), (("compile/intrinsics.py",), 2)):
         for name in changed:
             with (tmp_path / "simfloat" / "kernels" / name).open("a") as file:
                 file.write("\n# Changed.\n")
         assert compiled(start(tmp_path, **environment))[0] == count
-    after = set(os.listdir(place))
-    assert len(before) == len(after) == 2 and not before & after
+    after = kernels_in(place)
+    assert len(before) == len(after) == 2 and not {*before} & {*after}
+
+
+def test_functions_of_one_name_have_different_files_unless_their_code_and_what_they_close_over_are_equal():
+    def made(text, **known):
+        return jit.scalar_from_text("made", "x", text, **known)._cache.paths((types.float64,))[0].name
+
+    names = [made("x + 1.0"), made("x + 2.0"), made("x + y", y=1.0), made("x + y", y=1), made("x + y[0]", y=(1.0, 2.0))]
+    functions = [jit.scalar_from_text("used", "x", text) for text in ("x", "-x")]
+    names += [made("y(x)", y=function) for function in functions]
+    assert len({*names}) == len(names) and names[2] == made("x + y", y=1.0)
+
+
+def test_functions_that_depend_on_more_than_the_sources_are_not_stored():
+    def foreign(x):
+        return x
+
+    for value in (foreign, np.zeros(2), object()):
+        function = jit.scalar_from_text("made", "x", "x", value=value)
+        assert function._cache.paths((types.float64,)) == []
+    own = jit.scalar_from_text("made", "x", "x")._cache
+    assert own.paths((types.float64,)) and own.paths((types.Dispatcher(jit.scalar(foreign)),)) == []
 
 
 def test_the_digest_of_the_sources_covers_every_file_of_the_processors_kernels(tmp_path, monkeypatch):
@@ -153,7 +195,7 @@ def called_functions(function):
         value = getattr(value, "py_func", value)
         if isinstance(value, tuple | list):
             waiting += value
-        elif isinstance(value, types.FunctionType) and id(value) not in called:
+        elif isinstance(value, FunctionType) and id(value) not in called:
             called[id(value)] = value
             waiting += [cell.cell_contents for cell in value.__closure__ or ()]
             waiting += [value.__globals__[name] for name in names_in(value.__code__) if name in value.__globals__]
@@ -162,7 +204,7 @@ def called_functions(function):
 
 def names_in(code):
     """The global names that a function uses, and the functions inside it."""
-    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     return {*code.co_names, *(name for one in inner for name in names_in(one))}
 
 

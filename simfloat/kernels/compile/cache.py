@@ -7,6 +7,10 @@ After an edit, only kernels that depend on the edited file are compiled again. C
 checksum detects damaged and misnamed files; their kernels are compiled again. Problems with files are never errors:
 without a directory for them, every process compiles its own kernels.
 
+Functions that kernels call are stored as well, as LLVM code, which is linked into the kernels that call them. Kernels
+that several processes compile have most functions in common: without these files, a process spent half of its time on
+functions that another one had compiled.
+
 A wheel may contain compiled kernels (`hatch_build.py`). The ones that fit are used, wherever new ones are stored.
 """
 
@@ -19,28 +23,30 @@ import pickle
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import FunctionType
+from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any
 
 import llvmlite
 import numba
 import numpy as np
-from numba.core import config
+from numba.core import config, types
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.misc import appdirs
 
+from simfloat.kernels.compile.pipeline import inner_from_parts, parts_of_inner
 from simfloat.kernels.compile.processor import CODEGEN
 from simfloat.terminal import NOTICE
 
 SUFFIX = ".kernel"
+FUNCTION_SUFFIX = ".function"
 CHECKSUM = hashlib.sha256().digest_size
 
 #: Directory next to the sources. It keeps only files of the current sources.
@@ -64,11 +70,36 @@ class LevelTarget:
         return getattr(self._target, name)
 
 
-class KernelCache(NullCache):
+class FileCache(NullCache):
     """Files of compiled versions of a function; the interface that Numba's dispatcher uses."""
+
+    suffix: str
 
     def __init__(self, function: Callable) -> None:
         self.function = function
+
+    @property
+    def short_name(self) -> str:
+        """The name of the function, without what it closes over."""
+        return self.function.__name__.partition("(")[0]
+
+    def _file_name(self, sources: str, *parts: Any) -> str:
+        parts = (
+            *compiler_versions(),
+            f"{self.function.__module__}.{self.function.__qualname__}",
+            *parts,
+            *CODEGEN.magic_tuple(),
+            numba_setting("OPT"),
+            numba_setting("BOUNDSCHECK"),
+        )
+        version = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
+        return f"{self.short_name}-{sources}-{version[:32]}{self.suffix}"
+
+
+class KernelCache(FileCache):
+    """Files of a kernel."""
+
+    suffix = SUFFIX
 
     @property
     def cache_path(self) -> str | None:
@@ -94,15 +125,6 @@ class KernelCache(NullCache):
         """True if one of the directories has a file for these types."""
         return any(path.is_file() for path in self._paths(signature))
 
-    def _paths(self, signature: Any) -> list[Path]:
-        name = self.file_name(signature)
-        return [place / name for place in (*bundled_directory(), *kernel_directories())]
-
-    @property
-    def short_name(self) -> str:
-        """The name of the function, without what it closes over."""
-        return self.function.__name__.partition("(")[0]
-
     def save_overload(self, signature: Any, result: Any) -> None:
         """Store a new version in the first directory that accepts it."""
         NOTICE.end()
@@ -113,18 +135,100 @@ class KernelCache(NullCache):
 
     def file_name(self, signature: Any) -> str:
         """Return the file name of a version: function, digest of its module's sources, digest of everything else."""
-        function = f"{self.function.__module__}.{self.function.__qualname__}"
-        parts = (
-            *compiler_versions(),
-            function,
-            *(module_digest(module) for module in sorted(closure_modules(self.function))),
-            signature,
-            *CODEGEN.magic_tuple(),
-            numba_setting("OPT"),
-            numba_setting("BOUNDSCHECK"),
-        )
-        version = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
-        return f"{self.short_name}-{module_digest(self.function.__module__)}-{version[:32]}{SUFFIX}"
+        modules = map(module_digest, sorted(closure_modules(self.function)))
+        return self._file_name(module_digest(self.function.__module__), *modules, signature)
+
+    def _paths(self, signature: Any) -> list[Path]:
+        name = self.file_name(signature)
+        return [place / name for place in (*bundled_directory(), *kernel_directories())]
+
+
+class FunctionCache(FileCache):
+    """Files of the LLVM code of a function that kernels call.
+
+    Functions that are made from their text may have one name and different code. The name of a file therefore also
+    depends on the code, on everything that it closes over, and on the modules that define the types of its arguments,
+    which its own module need not import. Functions that depend on more than the sources of this package, such as
+    Numba's own, are not stored.
+    """
+
+    suffix = FUNCTION_SUFFIX
+
+    def __init__(self, function: Callable, options: dict[str, Any], compiler: type) -> None:
+        super().__init__(function)
+        self._way = options, compiler
+
+    def load_overload(self, signature: Any, target: Any) -> CompileResult | None:
+        """Return the version for these types, or None if no directory has it."""
+        for path in self.paths(signature):
+            content = read_kernel(path)
+            if content is not None:
+                return inner_from_parts(target, *pickle.loads(content))
+        return None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Store a new version in the first directory that accepts it."""
+        paths = self.paths(signature)
+        if paths and not result.library.has_dynamic_globals:
+            content = dumps(parts_of_inner(result))
+            any(write_kernel(path, content) for path in paths)
+
+    def paths(self, signature: Any) -> list[Path]:
+        """Return the paths of a version's file in search order; none if the version cannot be stored."""
+        try:
+            parts = self._description, signature, *map(describe_type, signature)
+        except TypeError:
+            return []
+        name = self._file_name(module_digest(self.function.__module__), *parts)
+        return [place / name for place in kernel_directories()]
+
+    @cached_property
+    def _description(self) -> str:
+        options, compiler = self._way
+        return f"{describe(self.function)} {sorted(options.items())} {compiler.__name__}"
+
+
+def describe(value: Any) -> str:
+    """Return a text that determines what compiled code does with a value that it closes over.
+
+    Raises TypeError for values that this package does not determine.
+    """
+    value = getattr(value, "py_func", value)
+    if isinstance(value, FunctionType) and value.__module__ in SOURCES:
+        known = [value.__defaults__, *(cell.cell_contents for cell in value.__closure__ or ())]
+        if "__file__" not in value.__globals__:  # made from its text
+            known += [item for name, item in sorted(value.__globals__.items()) if name != "__builtins__"]
+        return f"({_describe_name(value)} {_describe_code(value.__code__)} {' '.join(map(describe, known))})"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(describe, value))}]"
+    if isinstance(value, type | BuiltinFunctionType) and value.__module__ in (*SOURCES, "builtins", "math", "numpy"):
+        return _describe_name(value)
+    if value is None or isinstance(value, str | int | float | np.generic):
+        return f"{type(value).__name__} {value!r}"
+    raise TypeError(f"The value of a compiled function must be determined by {PACKAGE}, got {value!r}.")
+
+
+def _describe_name(value: Any) -> str:
+    digest = module_digest(value.__module__) if value.__module__ in SOURCES else ""
+    return f"{value.__module__}.{value.__qualname__} {digest}"
+
+
+def _describe_code(code: CodeType) -> str:
+    """Return a text that determines what code does, without the lines and the file that it comes from."""
+    constants = (_describe_code(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts)
+    return f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {code.co_freevars} {', '.join(constants)}"
+
+
+def describe_type(kind: Any) -> str:
+    """Return a text that determines a type of numbers, arrays and tuples; raises TypeError for all others."""
+    if isinstance(kind, types.BaseTuple):
+        name = describe(kind.instance_class) if isinstance(kind, types.BaseNamedTuple) else ""
+        return f"{name}({', '.join(map(describe_type, kind))})"
+    if isinstance(kind, types.Array):
+        return f"{kind} {describe_type(kind.dtype)}"
+    if isinstance(kind, types.Number | types.Boolean | types.NoneType):
+        return str(kind)
+    raise TypeError(f"A function that is stored must have arguments of numbers, arrays and tuples, got {kind}.")
 
 
 def numba_setting(name: str) -> Any:
@@ -297,7 +401,7 @@ def write_kernel(path: Path, content: bytes) -> bool:
 @cache
 def remove_outdated() -> None:
     """Remove the files of older sources next to the sources, once in a process."""
-    for path in BESIDE_SOURCES.glob(f"*{SUFFIX}*"):
+    for path in (*BESIDE_SOURCES.glob(f"*{SUFFIX}*"), *BESIDE_SOURCES.glob(f"*{FUNCTION_SUFFIX}*")):
         if not is_current(path):
             with contextlib.suppress(OSError):
                 path.unlink()

@@ -27,7 +27,7 @@ from numba.core.target_extension import CPU, get_local_target, jit_registry
 from numba.core.typing.templates import infer, infer_global, make_overload_template
 
 from simfloat.environment import in_usual_environment
-from simfloat.kernels.compile.cache import KernelCache
+from simfloat.kernels.compile.cache import FunctionCache, KernelCache
 from simfloat.kernels.compile.pipeline import (
     CompilerOfKernels,
     InnerCompiler,
@@ -49,7 +49,9 @@ def _inner(function: Callable, compiler: type[CompilerOfKernels] = InnerCompiler
     # and loops with a division would not vectorise.
     uncalled = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     options = {"nopython": True, "error_model": "numpy", **uncalled, **options}
-    return InnerDispatcher(_name_closure(function), targetoptions=options, pipeline_class=compiler)
+    dispatcher: Any = InnerDispatcher(_name_closure(function), targetoptions=options, pipeline_class=compiler)
+    dispatcher._cache = FunctionCache(dispatcher.py_func, options, compiler)
+    return dispatcher
 
 
 def scalar(function: Callable) -> Any:

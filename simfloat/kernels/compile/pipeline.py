@@ -5,7 +5,8 @@ Compilation takes most of the time of a first session, so everything that kernel
 * Numba's passes for language features that no kernel has (`UNUSED`);
 * machine code and entry points for functions that only kernels call, also for Numba's own (`Kernels`);
 * counts of references to arrays in functions that own no array, which took a tenth of the time (`_target_of`);
-* Python's garbage collection, which finds nothing.
+* Python's garbage collection, which finds nothing;
+* functions that another process has compiled (`cache.py`), half of the time of a process.
 
 If a processor has vectors of 512 bits and LLVM would choose 256 (see `processor.VECTORS`), the functions here request
 the wider ones. LLVM reads the width from an attribute of the function, for which Numba has no option. No setting of the
@@ -15,16 +16,18 @@ process and no other function is changed.
 from __future__ import annotations
 
 import gc
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
 import numba
+from llvmlite import binding
 from llvmlite import ir as llvm
 from numba.core import ir, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
+from numba.core.compiler import CompilerBase, CompileResult, DefaultPassBuilder, Flags, compile_result
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.lowering import Lower
@@ -203,6 +206,41 @@ class _UnoptimisedLibrary(_LinkedLibrary):
         """Do nothing."""
 
 
+def _add_to_callable(target: Any, fndesc: Any, library: Any) -> object:
+    """Make the code of a function known to its callers, and return what stands in for Numba's Python entry point."""
+    function = object()
+    target.insert_user_function(function, fndesc, [library])
+    return function
+
+
+def parts_of_inner(version: CompileResult) -> tuple[Any, ...]:
+    """Return what callers need of a version of a function that kernels call, in a form that can be stored."""
+    library, fndesc = version.library, version.fndesc
+    fndesc.typemap = fndesc.calltypes = None  # not needed, and too large
+    code = library._get_module_for_linking().as_bitcode()
+    return library.name, code, fndesc, version.environment, version.signature
+
+
+def inner_from_parts(
+    target: Any, name: str, code: bytes, fndesc: Any, environment: Any, signature: Any
+) -> CompileResult:
+    """Return the version with these parts."""
+    library = _LinkedLibrary(CODEGEN, name)
+    library._final_module = library._shared_module = binding.parse_bitcode(code)
+    library._finalized = True
+    return compile_result(
+        typing_context=target.typing_context,
+        target_context=target,
+        library=library,
+        entry_point=_add_to_callable(target, fndesc, library),
+        fndesc=fndesc,
+        environment=environment,
+        signature=signature,
+        objectmode=False,
+        lifted=(),
+    )
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _InnerLowering(NativeLowering):
     _name = "inner_lowering"
@@ -216,14 +254,16 @@ class _InnerLowering(NativeLowering):
 
     def run_pass(self, state: Any) -> bool:
         state.library = self._library(CODEGEN, state.func_id.func_qualname)
+        # Numba counts functions to distinguish their names. Code from other processes may have the same number.
+        state.func_id.unique_id = uuid.uuid4().hex
+        state.func_id.unique_name = f"{state.func_id.func_qualname}${state.func_id.unique_id}"
         # Inner functions are inlined as LLVM code. Compiling them to machine code of their own, with entry points for
         # Python and C, took a third of the time of all compilation.
         state.flags.no_compile = True
         state.targetctx = _target_of(state)
         super().run_pass(state)
         state.library.finalize()
-        function = object()  # stands in for Numba's Python entry point, by which callers look up the code
-        state.targetctx.insert_user_function(function, state["cr"].fndesc, [state.library])
+        function = _add_to_callable(state.targetctx, state["cr"].fndesc, state.library)
         state["cr"] = state["cr"]._replace(cfunc=function)
         return True
 
@@ -293,12 +333,17 @@ class InnerDispatcher(CPUDispatcher):
         """Do not register a version for calls from Python, which would jump to an invalid address."""
 
     def compile(self, signature: Any) -> Any:
-        """Compile a version, without Numba's timers: they observe each call of LLVM, and each call inside another."""
+        """Load or compile a version, without Numba's timers: they observe each call of LLVM, and each call inside
+        another."""
         arguments, result = normalize_signature(signature)
         versions: Any = self.overloads
         with global_compiler_lock, self._compiling_counter:
             if arguments not in versions:
-                self.add_overload(self._compiler.compile(arguments, result))
+                version = self._cache.load_overload(arguments, self.targetctx)
+                if version is None:
+                    version = self._compiler.compile(arguments, result)
+                    self._cache.save_overload(arguments, version)
+                self.add_overload(version)
             return versions[arguments].entry_point
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
