@@ -525,8 +525,8 @@ def _edge_target(target: Any, result: int, notes: Notes, leaves: Leaves) -> tupl
     if leaf is not None:
         tag = tag_of(leaf)
         path = tag.owner if tag.is_weight else None
-        return path, tag.format or FORMAT_OF[leaf.dtype], Origin(ACCUMULATING, id(leaf))
-    note, origin = notes.get(target), Origin(target._sequence_nr(), result)
+        return path, tag.format or FORMAT_OF[leaf.dtype], (ACCUMULATING, id(leaf))
+    note, origin = notes.get(target), (target._sequence_nr(), result)
     return (None, FP32, origin) if note is None else (note.weight, note.format or FP32, origin)
 
 

@@ -41,11 +41,9 @@ RENEWED, WRITE_TO_VIEW = "AsStridedBackward0", "CopySlices"
 sequence_number = torch._C._autograd._get_sequence_nr
 
 
-class Origin(NamedTuple):
-    """The target of a tensor's gradient in autograd: a node and the number of its result; leaves have no node."""
-
-    node: int
-    result: int
+#: The target of a tensor's gradient in autograd: the number of a node and of its result. For a leaf, `ACCUMULATING` and
+#: the identity of the leaf.
+Origin = tuple[int, int]
 
 
 class Operand(NamedTuple):
@@ -110,9 +108,9 @@ class ForwardLog:
         for i, x in enumerate(operands):
             # The edges of autograd lead to the tensor of the program.
             tag, original = tags[i] if tags else tag_of(x), getattr(x, STORED, x)
-            node, result = original.grad_fn, original.output_nr
-            origin = Origin(ACCUMULATING, id(original)) if node is None else Origin(node._sequence_nr(), result)
-            nodes.append(origin.node)
+            node = original.grad_fn
+            origin = (ACCUMULATING, id(original)) if node is None else (node._sequence_nr(), original.output_nr)
+            nodes.append(origin[0])
             path = tag.owner if tag.is_weight else None
             if tag.narrow is not None and not place.is_contraction:
                 path = None  # its gradient becomes the gradient of the parameter at the upcast
@@ -135,7 +133,7 @@ class ForwardLog:
 
     def _note_renewed(self, place: Place, operands: Sequence[Operand], number: int) -> int:
         """Note the new nodes of operands, ending at this number; return the number of the node before them."""
-        renewed = {operand.origin.node: operand for operand in operands if operand.origin is not None}
+        renewed = {operand.origin[0]: operand for operand in operands if operand.origin is not None}
         while number in renewed and number not in self._notes:
             self._notes[number] = LoggedOperation(place, (renewed[number],), renewed[number].format)
             number -= 1

@@ -121,12 +121,12 @@ class StoredParameters:
 
     def check_known(self, path: str, module: torch.nn.Module) -> None:
         """Raise ValueError if a module of the model, or a part of it, got a new parameter after the block began."""
-        parameters = [(name, x) for name, x in module._parameters.items() if isinstance(x, torch.nn.Parameter)]
+        parameters = list(module._parameters.items())
         for name, part in module._modules.items():
             if part is not None and id(part) not in self._modules:
                 parameters += [(f"{name}.{inner}", x) for inner, x in part.named_parameters()]
         for name, parameter in parameters:
-            if id(parameter) not in self._paths:
+            if id(parameter) not in self._paths and isinstance(parameter, torch.nn.Parameter):
                 raise ValueError(
                     f"The parameter {name!r} of {path or type(module).__name__!r} came after the block began, and "
                     "would be used unrounded; assign it before. load_state_dict without assign=True writes to the "

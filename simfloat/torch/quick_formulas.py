@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from simfloat.arithmetic.target import adds_up
 from simfloat.environment import in_usual_environment
@@ -48,7 +47,7 @@ def is_alone(run: RunContext) -> bool:
     if (observer is not None and not adds_up(observer)) or run.shown is not None or USERS:
         return False
     # Another mode, such as a FlopCounterMode of the program, needs the single operations.
-    return len(_get_current_dispatch_mode_stack()) == 1 and not is_transformed()
+    return torch._C._len_torch_dispatch_stack() == 1 and not is_transformed()
 
 
 def unwatched_place(run: RunContext, operation: str) -> Place | None:
@@ -56,9 +55,7 @@ def unwatched_place(run: RunContext, operation: str) -> Place | None:
 
     Neither random bits nor overrides distinguish them, and float32 can represent their results and gradients.
     """
-    if not (current_node() is None or is_recomputing()):
-        return None
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+    if torch._C._is_any_autocast_enabled() or not (current_node() is None or is_recomputing()):
         return None
     # In a composite the operations have other places, and in an optimizer they are updates.
     if not is_alone(run) or run.composites or run.optimizing.optimizer is not None:

@@ -158,8 +158,7 @@ class RunContext:
     @property
     def path(self) -> str:
         """The path of the module that runs forward or backward."""
-        calls = self.paths.calls
-        return calls[-1][1] if calls else self.path_of(self.backward_nodes.current())
+        return self.path_of(None if self.paths.calls else self.backward_nodes.current())
 
     def path_of(self, node: CurrentNode | None) -> str:
         """Return the path of the module that runs forward, otherwise the path of the node that runs backward."""

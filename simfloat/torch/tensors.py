@@ -288,9 +288,14 @@ def exact_tensor(x: torch.Tensor | float) -> torch.Tensor:
 
 def check_unwrapped(tensors: Iterable[Any]) -> None:
     """Raise ValueError for tensors of torch.func's functions, and if one of these functions runs."""
-    is_inside = torch._C._functorch.peek_interpreter_stack() is not None
-    if is_inside or any(isinstance(x, torch.Tensor) and not _has_memory(x) for x in tensors):
+    if torch._C._functorch.peek_interpreter_stack() is not None:
         raise wrapped_gradients()
+    for x in tensors:
+        if isinstance(x, torch.Tensor):
+            try:
+                x.untyped_storage()
+            except NotImplementedError:  # it has no own memory, by which tensors are identified
+                raise wrapped_gradients() from None
 
 
 def wrapped_gradients() -> ValueError:
@@ -300,15 +305,6 @@ def wrapped_gradients() -> ValueError:
         "so it is unknown which operand a gradient belongs to. Use backward(), or torch.autograd.grad in a loop, "
         "with create_graph=True for gradients of gradients."
     )
-
-
-def _has_memory(x: torch.Tensor) -> bool:
-    """True if a tensor has its own memory, by which it is identified."""
-    try:
-        x.untyped_storage()
-    except NotImplementedError:
-        return False
-    return True
 
 
 Tensor = torch.Tensor
@@ -437,7 +433,7 @@ NOTHING = Tag()
 def tag_of(tensor: torch.Tensor) -> Tag:
     """Return the tag of a tensor's values."""
     tags: Tag | TaggedParts[Tag] = getattr(tensor.untyped_storage(), _NAME, NOTHING)
-    return tags if isinstance(tags, Tag) else tags.at(tensor)
+    return tags if type(tags) is Tag else tags.at(tensor)
 
 
 def before_upcast(tensors: Iterable[torch.Tensor]) -> Narrow | None:
