@@ -171,12 +171,12 @@ def nodes_behind(roots: Iterable[Any]) -> dict[Any, int]:
     stack = [_node_of(root) for root in roots]
     while stack:
         node = stack.pop()
-        if node is None:
-            continue
-        count = share_counts.get(node, 0)
-        share_counts[node] = count + 1
-        if not count:
-            stack += [target for target, _ in node.next_functions]
+        if node in share_counts:
+            share_counts[node] += 1
+        elif node is not None:
+            share_counts[node] = 1
+            for target, _ in node.next_functions:
+                stack.append(target)
     return share_counts
 
 

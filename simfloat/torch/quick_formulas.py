@@ -296,7 +296,7 @@ apply_formula: Callable[..., Tensor] = super(torch.autograd.Function, FormulaNod
 
 def needed_gradients(run: RunContext, needed: Sequence[bool], is_given: Sequence[bool]) -> list[bool]:
     """Return which operands need a gradient in this backward pass, of those that require one and are given."""
-    if run.backward_nodes.are_whole:
+    if run.backward_nodes.innermost.is_whole:
         return list(needed)
     # There is an edge for each operand that is given.
     edges = iter(current_node().next_functions)
@@ -354,7 +354,7 @@ def store_gradient(
     call Python. `arithmetic` computed it and keeps its events, `number` is the number of the operand at the place, and
     `view` the operation between the parameter and the operand.
     """
-    leaf, events = run.backward_nodes.completed.get(str(operand.path)), arithmetic.target.observer
+    leaf, events = run.backward_nodes.innermost.completed.get(str(operand.path)), arithmetic.target.observer
     if isinstance(events, PendingEvents) and leaf is not None:
         events.release(operand.path if leaf.grad is None else None)
     if leaf is None or not takes_whole(leaf, str(operand.path)):

@@ -322,7 +322,7 @@ class RunContext:
 
     def _note_of_backward(self, place: Place, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
         """Note an operation of a recorded backward pass: its own backward pass has the same place."""
-        if not self.backward_nodes.are_recorded:
+        if not self.backward_nodes.innermost.is_recorded:
             raise ValueError(
                 f"{place.where}: a backward pass is recorded, by torch.enable_grad(), but not for gradients of "
                 "gradients. Pass create_graph=True, do not use enable_grad, or use torch.utils.checkpoint for a part "
