@@ -97,8 +97,11 @@ class ForwardLog:
             return None
         # A rounded copy of a parameter is a tensor without history: the tensor of the program shows if the parameter
         # requires a gradient.
-        if not any([getattr(x, STORED, x).requires_grad for x in operands]):
-            self.skip()
+        for x in operands:
+            if getattr(x, STORED, x).requires_grad:
+                break
+        else:
+            self._notes.setdefault(number, None)
             return None
         # Before a write to a value that the backward pass needs, autograd copies the value. The node of the copy, which
         # exists only if the value requires a gradient, follows the node of the write.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,7 @@ from simfloat.torch.tensors import (
     NARROW,
     STORED,
     Tag,
+    array_on,
     check_device,
     extent_of,
     forget_tag,
@@ -179,6 +181,16 @@ class StoredParameters:
         # Autograd's attributes of the copy (requires_grad, grad_fn) are read from the tensor that it replaces.
         setattr(copy, STORED, x)
         return copy
+
+    def arrays(self, arguments: Iterable[Any]) -> list[Any]:
+        """Return arguments with their tensors as arrays, as operations read them; integers stay integers."""
+        arrays, copies = [], self.copies
+        for x in arguments:
+            if isinstance(x, torch.Tensor):
+                x = self.read(x) if copies else x
+                x = numbers_of(x) if x.is_floating_point() else array_on(x)
+            arrays.append(x)
+        return arrays
 
     def conform(self, path: str, tensor: torch.Tensor) -> None:
         """Round the values that were written to a parameter, or to a part of it, to `weights`."""

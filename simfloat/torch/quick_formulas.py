@@ -26,12 +26,11 @@ from simfloat.simulation.arithmetic import Arithmetic, PendingEvents
 from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
 from simfloat.torch.backward import current_node, takes_whole
-from simfloat.torch.formula import array_of
 from simfloat.torch.forward_log import Operand, is_recomputing, observed_at, pending_events_at, place_observed_once
 from simfloat.torch.handlers import USERS
 from simfloat.torch.open_run import active_run, is_transformed, outside_block, without_dispatch
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import Tag, array_on, match_layout, put_tag, tag_of, tensor_of, tensor_on
+from simfloat.torch.tensors import Tag, array_on, match_layout, put_tag, tag_of, tagged_tensor, tensor_on
 
 Tensor = torch.Tensor
 Arguments = tuple[Any, ...]
@@ -101,8 +100,8 @@ class FormulaCall(NamedTuple):
     reads: tuple[int, ...] = ()  # the numbers of the arguments that the backward pass reads
     outputs: tuple[int, ...] = ()  # the numbers of the outputs that it reads
     is_composite: bool = True  # its steps have their own places
-    serves: Callable[..., bool] = lambda *arguments: True  # True for arguments that the formulas support
-    writes: Callable[..., tuple[int, ...]] = lambda *arguments: ()  # the numbers of the arguments that it writes to
+    serves: Callable[..., bool] | None = None  # returns True for arguments that the formulas support; None for all
+    writes: Callable[..., tuple[int, ...]] | None = None  # returns the numbers of the arguments that it writes to
     recorded: Callable[..., Any] | None = None  # the backward pass by other operations of PyTorch than `way_back`
     is_product: bool = False  # the gradient of each factor reads only the other factor
     are_differentiable: bool = False  # all outputs have gradients, which `recorded` takes as its last arguments
@@ -119,16 +118,17 @@ def kernel_of(call: FormulaCall, original: Any) -> Callable[..., Any]:
     """Return a kernel that runs the row `call` if possible, otherwise the original kernel."""
     schema = call.operation._schema.arguments
     names = {argument.name: number for number, argument in enumerate(schema)}
+    defaults = [argument.default_value for argument in schema]
 
     def kernel(keys: Any, *args: Any, **options: Any) -> Any:
         run: Any = active_run()
         if run is not None and not has_saved_tensor_hooks():
-            arguments = [*args, *[argument.default_value for argument in schema[len(args) :]]]
+            place, arguments = served_place(run, call), [*args, *defaults[len(args) :]]
             for name, value in options.items():
                 arguments[names[name]] = value
-            place = served_place(run, call)
-            if place is not None and _are_supported(call, arguments) and call.serves(*arguments):
-                return run_formula(run, call, place, tuple(arguments))
+            if place is not None and _are_supported(call, arguments):
+                if call.serves is None or call.serves(*arguments):
+                    return run_formula(run, call, place, tuple(arguments))
         return original.call_boxed(keys, *args, **options)
 
     return kernel
@@ -215,18 +215,18 @@ class FormulaNode(torch.autograd.Function):
         context: Any, run: RunContext, call: FormulaCall, place: Place, arguments: Arguments, *operands: Tensor | None
     ) -> Tensor | tuple[Tensor, ...]:
         """Return the results of PyTorch's operation."""
-        note = run.notes.begin(place, [x for x in operands if x is not None])
-        u, read = _arithmetic_at(run, call, place), run.parameters.read
-        arrays = [array_of(read(x)) if isinstance(x, Tensor) else x for x in arguments]
-        outputs = call.formula(u, *arrays)
-        format = u.format_of(outputs[0] if isinstance(outputs, tuple) else outputs) if call.is_composite else u.format
-        tensors, tag = [], Tag(format)
-        for array in outputs if isinstance(outputs, tuple) else (outputs,):
-            tensors.append(tensor_of(array, torch.float32))
-            put_tag(tensors[-1], tag)
-        for x in [arguments[number] for number in call.writes(*arguments)]:
-            if x is not None:
-                put_tag(x, tag_of(x)._replace(format=format))
+        given = operands if len(operands) == 1 else [x for x in operands if x is not None]
+        note = run.notes.begin(place, given)  # type: ignore[arg-type]
+        u, tensors = _arithmetic_at(run, call, place), list[Tensor]()
+        outputs = call.formula(u, *run.parameters.arrays(arguments))
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        format = u.format_of(outputs[0]) if call.is_composite else u.format
+        tag = Tag(format)
+        for array in outputs:
+            tensors.append(tagged_tensor(array, tag))
+        for number in () if call.writes is None else call.writes(*arguments):
+            if arguments[number] is not None:
+                put_tag(arguments[number], tag_of(arguments[number])._replace(format=format))
         if call.is_in_place:
             target: Any = operands[0]
             before = tag_of(target)
@@ -239,7 +239,7 @@ class FormulaNode(torch.autograd.Function):
         # Otherwise autograd creates a tensor of zeros for a result without a gradient, and a formula would round zeros.
         context.set_materialize_grads(False)
         context.run, context.call, context.note, context.count = run, call, note, len(tensors)
-        context.is_given = [x is not None for x in operands]
+        context.is_given = (True,) if given is operands else [x is not None for x in operands]
         context.arguments = [None if isinstance(x, Tensor) else x for x in arguments]
         # As in PyTorch, only the factors that the needed gradients read are saved.
         needed = context.needs_input_grad[:3:-1] if call.is_product else (True,) * len(call.reads)
@@ -282,11 +282,12 @@ class FormulaNode(torch.autograd.Function):
             return None, None, None, None, *(gradients if isinstance(gradients, tuple | list) else (gradients,))
         assert g is not None
         with without_dispatch():
+            path = run.path_of(context.note)
             for _number in range(sum(needed) if call.is_product else 1):
-                run.count_operation(call.way_back, call.how)
-            arrays = [array_of(run.parameters.read(x)) if isinstance(x, Tensor) else x for x in back]
+                run.operation_counts.begin(call.way_back, call.how, path)
             # The note has only the operands that are given.
             numbers = [sum(context.is_given[:i]) if x else None for i, x in enumerate(needed)]
+            arrays = run.parameters.arrays(back)
             return None, None, None, None, *_gradients(run, call, context.note, g, arrays, numbers)
 
 
@@ -360,8 +361,7 @@ def store_gradient(
     if leaf is None or not takes_whole(leaf, str(operand.path)):
         return gradient_tensor(array, arithmetic, node)
     if leaf.grad is None:
-        leaf.grad = tensor_of(array, torch.float32)
-        put_tag(leaf.grad, Tag(arithmetic.target.format, True, operand.path, node=node))
+        leaf.grad = tagged_tensor(array, Tag(arithmetic.target.format, True, operand.path, node=node))
         return None
     if view is not None:
         run.count_operation(view, "movement")
@@ -376,7 +376,6 @@ def store_gradient(
 
 def gradient_tensor(array: NDArray, arithmetic: Arithmetic, node: int) -> Tensor:
     """Return a gradient that the node of this number computed, with the events that the arithmetic has kept."""
-    gradient, observer = tensor_of(array, torch.float32), arithmetic.target.observer
+    observer = arithmetic.target.observer
     events = observer.detach() if isinstance(observer, PendingEvents) else None
-    put_tag(gradient, Tag(arithmetic.target.format, True, node=node, events=events))
-    return gradient
+    return tagged_tensor(array, Tag(arithmetic.target.format, True, node=node, events=events))

@@ -137,7 +137,7 @@ HOST = "cpu"
 
 def array_on(x: torch.Tensor) -> Any:
     """Return the values of a tensor as an array on its device, without a copy."""
-    if x.device.type == HOST:
+    if x.is_cpu:
         return x.numpy()
     if x.device.type not in ("cpu", "cuda") or GPU.module not in sys.modules:
         check_device(f"A tensor of shape {tuple(x.shape)}", x)
@@ -176,7 +176,7 @@ def numbers_of(x: Numbers) -> NDArray:
         # for these.
         x = x.detach() if x.requires_grad else x
         if x.dtype in WIDE:
-            return x.numpy() if x.device.type == HOST else array_on(x)
+            return x.numpy() if x.is_cpu else array_on(x)
         if x.dtype == PAIRED:
             return _unpack_pairs(x)
         if x.itemsize < 4 and x.is_floating_point():
@@ -448,6 +448,13 @@ def before_upcast(tensors: Iterable[torch.Tensor]) -> Narrow | None:
     if upcasts and any(tag.format is not None and tag.format.precision < FP32.precision for tag in tags):
         upcasts = [narrow for narrow in upcasts if not narrow.is_of_dtype]
     return next((narrow for narrow in upcasts if not narrow.is_of_dtype), upcasts[0] if upcasts else None)
+
+
+def tagged_tensor(array: NDArray, tag: Tag) -> torch.Tensor:
+    """Return a new float32 tensor of these values, with a tag."""
+    tensor = tensor_of(array, torch.float32)
+    setattr(tensor.untyped_storage(), _NAME, tag)
+    return tensor
 
 
 def put_tag(tensor: torch.Tensor, tag: Tag) -> None:
