@@ -434,7 +434,11 @@ class BackwardNodes:
                     if has_sums or not (note.is_one_call and not is_recorded):
                         hooks += self._listen(node, note)
                 for leaf in now.leaves.values():
-                    hooks += self._listen_to_leaf(leaf)
+                    path = weight_path(leaf)
+                    # A backward pass inside of this one reaches the same hook.
+                    if path is not None and path not in now.completed and path not in now.listened:
+                        now.listened |= {path}
+                        hooks.append(self._listen_to_leaf(leaf, path))
             yield
         finally:
             with uninterrupted():
@@ -443,17 +447,12 @@ class BackwardNodes:
                 for hook in hooks:
                     hook.remove()
 
-    def _listen_to_leaf(self, leaf: torch.Tensor) -> list[Any]:
-        path, now = weight_path(leaf), self.innermost
-        if path is None or path in now.completed or path in now.listened:
-            return []
-        # A backward pass inside of this one reaches the same hook.
-        now.listened |= {path}
+    def _listen_to_leaf(self, leaf: torch.Tensor, path: str) -> Any:
         # This is a hook of the leaf, not of its node: it runs before autograd adds the gradient to `.grad`, and
         # autograd adds its return value. It also receives gradients that autograd copied in between.
-        return [
-            leaf.register_hook(lambda g: self._gradients.complete_gradient(leaf, path, g, self.innermost.accumulates))
-        ]
+        return leaf.register_hook(
+            lambda g: self._gradients.complete_gradient(leaf, path, g, self.innermost.accumulates)
+        )
 
     def _listen(self, node: Any, note: LoggedOperation) -> list[Any]:
         is_sorted = note.is_one_call and not self.innermost.is_recorded  # its rule names the operand of each result

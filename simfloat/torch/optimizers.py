@@ -90,7 +90,7 @@ class OptimizerSteps:
         self._thread = 0
         self._hooks: list[Any] = []
         self._fused: list[dict[str, Any]] = []  # groups with fused=True, which is switched off during the step
-        self._step: tuple[FrameType, torch.optim.Optimizer] | None = None  # the frame of the step, and the optimizer
+        self.step: tuple[FrameType, torch.optim.Optimizer] | None = None  # the frame of the step, and the optimizer
         self._parameters: Mapping[str, torch.nn.Parameter] = {}
         self._follow: Callable[[], None] = lambda: None
         self._before: dict[str, NDArray] = {}  # the values of moments before the step, by path
@@ -119,16 +119,16 @@ class OptimizerSteps:
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
         """The optimizer that steps; None if none does."""
-        if self._step is None:
+        if self.step is None:
             return None
-        call, optimizer = self._step
+        call, optimizer = self.step
         if is_going_on(call):
             return optimizer
         self._end_step()
         return None
 
     def _end_step(self) -> None:
-        self._step = None
+        self.step = None
         self._before, self._versions, self._moments = {}, {}, {}
         while self._fused:
             self._fused.pop()["fused"] = True
@@ -160,7 +160,7 @@ class OptimizerSteps:
                 self._simulation.repeated_draws.update(last[0] if last is not None and is_unchanged else None)
         # This is the frame of torch's `profile_hook_step` wrapper, which exists until the step has ended, also by an
         # error: then PyTorch calls no hook.
-        self._step = sys._getframe(1), optimizer
+        self.step = sys._getframe(1), optimizer
 
     def _know(self, parameter: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
         """Tag the parameter's gradient and moments with its path."""
