@@ -321,25 +321,44 @@ class CurrentNode(NamedTuple):
     way: BackwardNode | None  # None if no operation of the run created it
 
 
+class BackwardPass:
+    """A backward pass: its nodes, each with the number of shares of its gradient, their notes, and the leaves.
+
+    `accumulates` is True if gradients are added to `.grad`, `is_recorded` if the pass itself is recorded for gradients
+    of gradients, and `is_whole` if it reaches all leaves.
+    """
+
+    def __init__(
+        self, nodes: dict[Any, int], accumulates: bool = False, is_recorded: bool = False, is_whole: bool = True
+    ) -> None:
+        self.nodes, self.accumulates, self.is_recorded, self.is_whole = nodes, accumulates, is_recorded, is_whole
+        self.notes: dict[Any, LoggedOperation] = {}
+        self.leaves: dict[Any, torch.Tensor] = {}
+        self.ways: dict[Any, BackwardNode] = {}  # of nodes with hooks, and of nodes whose operations are dispatched
+        self.completed: dict[str, Any] = {}  # the parameters whose gradient is completed by a single call, by path
+        self.listened: frozenset[str] = frozenset()  # the paths of the leaves that have a hook of a pass that runs
+
+    def way(self, node: Any, simulation: Simulation) -> BackwardNode | None:
+        """Return the pass through a node; None if no operation of the run created the node."""
+        way, note = self.ways.get(node), self.notes.get(node)
+        if way is None and note is not None:
+            way = self.ways[node] = BackwardNode(note, node, self.notes, self.leaves, simulation)
+        return way
+
+
 class BackwardNodes:
-    """The nodes of the backward passes that run, by sequence number."""
+    """The nodes of the backward passes that run."""
 
     def __init__(self, note_of: Finder, gradients: Gradients) -> None:
         self._note_of, self._gradients = note_of, gradients
-        self._ways: dict[int, BackwardNode] = {}
         self.ended: BackwardNode | None = None  # the last one that ended: operations under it add its results to others
-        self._nodes: dict[Any, int] = {}  # of the current backward pass, each with the number of shares of its gradient
-        self.completed: dict[str, Any] = {}  # the parameters whose gradient is completed by a single call, by path
-        self.are_recorded = False  # True if the backward pass is recorded for gradients of gradients
-        self.are_whole = True  # True if the backward pass reaches all leaves
-        self._accumulates = False  # True if the backward pass adds gradients to `.grad`
-        self._listened: frozenset[str] = frozenset()  # the paths of the leaves that have a hook of a pass that runs
+        self.innermost = BackwardPass({})  # the innermost pass that runs
         self._current = CurrentNode(-1, None, None)
 
     @property
     def are_running(self) -> bool:
         """True if a backward pass runs, or work that it leaves to its end."""
-        return bool(self._nodes)
+        return bool(self.innermost.nodes)
 
     def current(self) -> CurrentNode | None:
         """Return the node whose backward pass runs; None in a forward pass, and while a part of one runs again."""
@@ -351,7 +370,7 @@ class BackwardNodes:
             return None
         # A formula has several operations, and each of them asks for its node. Numbers of nodes are not reused.
         if number != self._current.number:
-            way = self._ways.get(number)
+            way = self.innermost.way(node, self._gradients.simulation)
             self._current = CurrentNode(number, self._note_of(node) if way is None else way.note, way)
         return self._current
 
@@ -361,7 +380,7 @@ class BackwardNodes:
 
     def share_count(self, node: Any) -> int:
         """Return the number of shares in the gradient of a leaf in the current backward pass; 0 for other nodes."""
-        return self._nodes.get(node, 0) if node._sequence_nr() == ACCUMULATING else 0
+        return self.innermost.nodes.get(node, 0) if node._sequence_nr() == ACCUMULATING else 0
 
     def reaches(self, node: Any) -> bool:
         """True if the backward pass needs the gradient that an edge to this node passes on."""
@@ -391,65 +410,64 @@ class BackwardNodes:
         hooks: list[Any] = []
         # The graph is traversed before the engine starts, because the engine does not report the graph. The number of
         # edges to a node is the number of shares in its gradient.
-        nodes, before = nodes_behind(roots), self._gradients.policy_place
-        outer = self._nodes, self.completed, self.are_recorded, self.are_whole, self._accumulates, self._listened
-        notes, leaves = dict[Any, LoggedOperation](), dict[Any, torch.Tensor]()
-        for node in nodes:
+        now = BackwardPass(nodes_behind(roots), accumulates, is_recorded, is_whole)
+        outer, before = self.innermost, self._gradients.policy_place
+        for node in now.nodes:
             # The node of an operation without a derivative has the number of a leaf.
             if node._sequence_nr() == ACCUMULATING and hasattr(node, "variable"):
-                leaves[node] = node.variable
+                now.leaves[node] = node.variable
             elif (note := self._note_of(node)) is not None:
-                notes[node] = note
-        check_unwrapped(leaves.values())
+                now.notes[node] = note
+        check_unwrapped(now.leaves.values())
         try:
             with uninterrupted():
                 # Ctrl-C between two of these lines would leave hooks of a pass that never ran on nodes that other
                 # passes share. `uninterrupted` takes about 1 us per backward pass.
                 self.forget()
-                self._nodes, self.completed = nodes, {}
-                self._gradients.policy_place = next((note.place for note in notes.values()), None)
-                self.are_recorded, self.are_whole, self._accumulates = is_recorded, is_whole, accumulates
-                for node in nodes:
-                    if node in leaves:
-                        hooks += self._listen_to_leaf(leaves[node])
-                    elif node in notes:
-                        hooks += self._listen(node, notes, leaves, accumulates and is_whole)
+                self.innermost, now.listened = now, outer.listened
+                self._gradients.policy_place = next((note.place for note in now.notes.values()), None)
+                completes = accumulates and is_whole and not is_recorded and not are_replicas()
+                has_sums = max(now.nodes.values(), default=0) > 1
+                for node, note in now.notes.items():
+                    if completes and note.is_one_call:
+                        now.completed.update(self._parameters_completed_by(node))
+                    if has_sums or not (note.is_one_call and not is_recorded):
+                        hooks += self._listen(node, note)
+                for leaf in now.leaves.values():
+                    path = weight_path(leaf)
+                    # A backward pass inside of this one reaches the same hook.
+                    if path is not None and path not in now.completed and path not in now.listened:
+                        now.listened |= {path}
+                        hooks.append(self._listen_to_leaf(leaf, path))
             yield
         finally:
             with uninterrupted():
-                self._gradients.policy_place, self.ended = before, None
+                self._gradients.policy_place, self.ended, self.innermost = before, None, outer
                 self.forget()
-                self._nodes, self.completed, self.are_recorded, self.are_whole, self._accumulates, self._listened = (
-                    outer
-                )
                 for hook in hooks:
                     hook.remove()
-                for node in nodes:
-                    self._ways.pop(node._sequence_nr(), None)
 
-    def _listen_to_leaf(self, leaf: torch.Tensor) -> list[Any]:
-        path = weight_path(leaf)
-        if path is None or path in self.completed or path in self._listened:
-            return []
-        # A backward pass inside of this one reaches the same hook.
-        self._listened |= {path}
+    def _listen_to_leaf(self, leaf: torch.Tensor, path: str) -> Any:
         # This is a hook of the leaf, not of its node: it runs before autograd adds the gradient to `.grad`, and
         # autograd adds its return value. It also receives gradients that autograd copied in between.
-        return [leaf.register_hook(lambda g: self._gradients.complete_gradient(leaf, path, g, self._accumulates))]
+        return leaf.register_hook(
+            lambda g: self._gradients.complete_gradient(leaf, path, g, self.innermost.accumulates)
+        )
 
-    def _listen(self, node: Any, notes: Notes, leaves: Leaves, completes: bool) -> list[Any]:
-        note, number = notes[node], node._sequence_nr()
-        is_sorted = note.is_one_call and not self.are_recorded  # its rule names the operand of each result
-        if is_sorted and completes and not are_replicas():
-            self.completed.update(self._parameters_completed_by(node, leaves))
-        are_added = [self._nodes.get(target, 0) > 1 for target, _ in node.next_functions]
+    def _listen(self, node: Any, note: LoggedOperation) -> list[Any]:
+        is_sorted = note.is_one_call and not self.innermost.is_recorded  # its rule names the operand of each result
+        counts, edges = self.innermost.nodes, node.next_functions
+        are_added = [counts.get(target, 0) > 1 for target, _ in edges]
         is_added = any(are_added)
-        way = self._ways[number] = BackwardNode(note, node, notes, leaves, self._gradients.simulation)
-        way.are_added = are_added
-        is_single = len(node.next_functions) < 2 and note.place.observer is None
+        is_single = len(edges) < 2 and note.place.observer is None
         keeps_formats = note.place.takes_formats or note.place.narrow is not None
+        if (is_sorted or is_single and not keeps_formats) and not is_added:
+            return []
+        way = self.innermost.way(node, self._gradients.simulation)
+        assert way is not None
+        way.are_added = are_added
         casts = keeps_formats and not is_sorted and any(map(way.narrows, note.operands))
-        if (is_sorted or is_single) and not is_added and not casts:
+        if is_single and not is_added and not casts:
             return []
         operands = [x for x in way.operands if x is not None]
         has_several = not is_sorted and len(operands) > 1 and len({_role(note, x) for x in operands}) > 1
@@ -461,22 +479,22 @@ class BackwardNodes:
             return []  # nothing is added and no events wait, or all shares have the same format
         return [*hooks, node.register_hook(lambda results, _: self._end(way, results))]
 
-    def _parameters_completed_by(self, node: Any, leaves: Leaves) -> Iterator[tuple[str, Any]]:
+    def _parameters_completed_by(self, node: Any) -> Iterator[tuple[str, Any]]:
         """Yield the weight and the bias of a linear layer that is one call, by path.
 
         A parameter is included only if its gradient has no other shares and no hooks.
         """
         # The edges of a LayerProduct lead to x, to the transposed weight, and to the bias. A view by `t()` is a
         # separate node before the leaf of the weight. Hooks of the program need the gradient from autograd.
+        counts, leaves = self.innermost.nodes, self.innermost.leaves
         for target, _ in node.next_functions[1:]:
-            if self._nodes.get(target) == 1 and target.name() == "TBackward0":
+            if target not in leaves and counts.get(target) == 1 and target.name() == "TBackward0":
                 ((target, _),) = target.next_functions
-            if self._nodes.get(target) != 1 or target not in leaves:
+            leaf = leaves.get(target)
+            if leaf is None or counts[target] != 1 or leaf._backward_hooks or leaf._post_accumulate_grad_hooks:
                 continue
-            leaf = leaves[target]
             path = weight_path(leaf)
-            has_hooks = leaf._backward_hooks or leaf._post_accumulate_grad_hooks
-            if path is not None and not has_hooks and _is_plain(leaf.grad, path):
+            if path is not None and _is_plain(leaf.grad, path):
                 yield path, leaf
 
 
@@ -525,8 +543,8 @@ def _edge_target(target: Any, result: int, notes: Notes, leaves: Leaves) -> tupl
     if leaf is not None:
         tag = tag_of(leaf)
         path = tag.owner if tag.is_weight else None
-        return path, tag.format or FORMAT_OF[leaf.dtype], Origin(ACCUMULATING, id(leaf))
-    note, origin = notes.get(target), Origin(target._sequence_nr(), result)
+        return path, tag.format or FORMAT_OF[leaf.dtype], (ACCUMULATING, id(leaf))
+    note, origin = notes.get(target), (target._sequence_nr(), result)
     return (None, FP32, origin) if note is None else (note.weight, note.format or FP32, origin)
 
 

@@ -41,11 +41,9 @@ RENEWED, WRITE_TO_VIEW = "AsStridedBackward0", "CopySlices"
 sequence_number = torch._C._autograd._get_sequence_nr
 
 
-class Origin(NamedTuple):
-    """The target of a tensor's gradient in autograd: a node and the number of its result; leaves have no node."""
-
-    node: int
-    result: int
+#: The target of a tensor's gradient in autograd: the number of a node and of its result. For a leaf, `ACCUMULATING` and
+#: the identity of the leaf.
+Origin = tuple[int, int]
 
 
 class Operand(NamedTuple):
@@ -99,8 +97,11 @@ class ForwardLog:
             return None
         # A rounded copy of a parameter is a tensor without history: the tensor of the program shows if the parameter
         # requires a gradient.
-        if not any([getattr(x, STORED, x).requires_grad for x in operands]):
-            self.skip()
+        for x in operands:
+            if getattr(x, STORED, x).requires_grad:
+                break
+        else:
+            self._notes.setdefault(number, None)
             return None
         # Before a write to a value that the backward pass needs, autograd copies the value. The node of the copy, which
         # exists only if the value requires a gradient, follows the node of the write.
@@ -110,9 +111,9 @@ class ForwardLog:
         for i, x in enumerate(operands):
             # The edges of autograd lead to the tensor of the program.
             tag, original = tags[i] if tags else tag_of(x), getattr(x, STORED, x)
-            node, result = original.grad_fn, original.output_nr
-            origin = Origin(ACCUMULATING, id(original)) if node is None else Origin(node._sequence_nr(), result)
-            nodes.append(origin.node)
+            node = original.grad_fn
+            origin = (ACCUMULATING, id(original)) if node is None else (node._sequence_nr(), original.output_nr)
+            nodes.append(origin[0])
             path = tag.owner if tag.is_weight else None
             if tag.narrow is not None and not place.is_contraction:
                 path = None  # its gradient becomes the gradient of the parameter at the upcast
@@ -135,7 +136,7 @@ class ForwardLog:
 
     def _note_renewed(self, place: Place, operands: Sequence[Operand], number: int) -> int:
         """Note the new nodes of operands, ending at this number; return the number of the node before them."""
-        renewed = {operand.origin.node: operand for operand in operands if operand.origin is not None}
+        renewed = {operand.origin[0]: operand for operand in operands if operand.origin is not None}
         while number in renewed and number not in self._notes:
             self._notes[number] = LoggedOperation(place, (renewed[number],), renewed[number].format)
             number -= 1
@@ -173,12 +174,12 @@ def nodes_behind(roots: Iterable[Any]) -> dict[Any, int]:
     stack = [_node_of(root) for root in roots]
     while stack:
         node = stack.pop()
-        if node is None:
-            continue
-        count = share_counts.get(node, 0)
-        share_counts[node] = count + 1
-        if not count:
-            stack += [target for target, _ in node.next_functions]
+        if node in share_counts:
+            share_counts[node] += 1
+        elif node is not None:
+            share_counts[node] = 1
+            for target, _ in node.next_functions:
+                stack.append(target)
     return share_counts
 
 

@@ -22,9 +22,6 @@ from simfloat.simulation import Simulation
 #: A ``with`` block in which PyTorch carries out operations itself, without a dispatch mode.
 without_dispatch = torch._C._DisableTorchDispatch
 
-# This is an attribute of the thread, not a context variable: autograd numbers its nodes per thread, so a run belongs to
-# one thread anyway, and every wrapper of a PyTorch function reads this first.
-_thread = local()
 _scales: ContextVar[bool] = ContextVar("simfloat.torch scaling", default=False)
 
 #: Returns True if a GradScaler computes with its scale, which no policy rounds.
@@ -62,14 +59,24 @@ class OpenRun(Protocol):
         ...
 
 
+# This is an attribute of the thread, not a context variable: autograd numbers its nodes per thread, so a run belongs to
+# one thread anyway, and every wrapper of a PyTorch function reads this first.
+class _ThisThread(local):
+    run: OpenRun | None = None
+    is_paused = False
+
+
+_thread = _ThisThread()
+
+
 def open_run() -> OpenRun | None:
     """Return the run that is open in this thread, paused or not; None outside every block."""
-    return getattr(_thread, "run", None)
+    return _thread.run
 
 
 def active_run() -> OpenRun | None:
     """Return the run that is open in this thread; None outside every block, and while the run is paused."""
-    return None if getattr(_thread, "is_paused", False) else getattr(_thread, "run", None)
+    return None if _thread.is_paused else _thread.run
 
 
 def outside_block(name: str) -> ValueError:

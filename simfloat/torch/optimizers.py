@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from inspect import Parameter, signature
 from threading import get_ident
 from types import FrameType
@@ -55,6 +55,11 @@ def _state_of(parameter: torch.Tensor) -> tuple[int, int]:
     return parameter._version, parameter.data_ptr()
 
 
+def _moments_of(parameter: torch.Tensor, optimizer: torch.optim.Optimizer) -> Iterable[tuple[str, Any]]:
+    """Return the state of a parameter by name. The hash of a tensor is a function in Python, which this saves for SGD."""
+    return optimizer.state.get(parameter, {}).items() if optimizer.state else ()
+
+
 class MomentEvents(Observer):
     """The events of the last rounding of each element of a moment, collected until the step ends."""
 
@@ -85,7 +90,7 @@ class OptimizerSteps:
         self._thread = 0
         self._hooks: list[Any] = []
         self._fused: list[dict[str, Any]] = []  # groups with fused=True, which is switched off during the step
-        self._step: tuple[FrameType, torch.optim.Optimizer] | None = None  # the frame of the step, and the optimizer
+        self.step: tuple[FrameType, torch.optim.Optimizer] | None = None  # the frame of the step, and the optimizer
         self._parameters: Mapping[str, torch.nn.Parameter] = {}
         self._follow: Callable[[], None] = lambda: None
         self._before: dict[str, NDArray] = {}  # the values of moments before the step, by path
@@ -114,16 +119,16 @@ class OptimizerSteps:
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
         """The optimizer that steps; None if none does."""
-        if self._step is None:
+        if self.step is None:
             return None
-        call, optimizer = self._step
+        call, optimizer = self.step
         if is_going_on(call):
             return optimizer
         self._end_step()
         return None
 
     def _end_step(self) -> None:
-        self._step = None
+        self.step = None
         self._before, self._versions, self._moments = {}, {}, {}
         while self._fused:
             self._fused.pop()["fused"] = True
@@ -133,6 +138,7 @@ class OptimizerSteps:
             return
         self._end_step()  # the previous step may have ended in an error
         self._follow()
+        are_known = bool(_LAST_UPDATES)
         for group in optimizer.param_groups:
             for name in ("capturable", "differentiable"):
                 if group.get(name):
@@ -149,11 +155,12 @@ class OptimizerSteps:
                 self._know(parameter, optimizer)
                 # If two blocks with the same seed update a parameter one after the other, they use the same random
                 # bits. The state of the memory shows if anything else wrote to it in between.
-                streams, state = _LAST_UPDATES.get(parameter, (None, None))
-                self._simulation.repeated_draws.update(streams if state == _state_of(parameter) else None)
+                last = _LAST_UPDATES.get(parameter) if are_known else None
+                is_unchanged = last is not None and last[1] == _state_of(parameter)
+                self._simulation.repeated_draws.update(last[0] if last is not None and is_unchanged else None)
         # This is the frame of torch's `profile_hook_step` wrapper, which exists until the step has ended, also by an
         # error: then PyTorch calls no hook.
-        self._step = sys._getframe(1), optimizer
+        self.step = sys._getframe(1), optimizer
 
     def _know(self, parameter: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
         """Tag the parameter's gradient and moments with its path."""
@@ -167,7 +174,7 @@ class OptimizerSteps:
         gradient = parameter.grad
         if gradient is not None and not ((tag := tag_of(gradient)).is_gradient and tag.owner == path):
             put_own_tag(gradient, tag._replace(is_gradient=True, owner=path))
-        for name, moment in optimizer.state.get(parameter, {}).items():
+        for name, moment in _moments_of(parameter, optimizer):
             if isinstance(moment, torch.Tensor) and name not in COUNTERS:
                 put_tag(moment, tag_of(moment)._replace(is_gradient=False, owner=path, moment=name))
                 self._versions[f"{path}.{name}"] = moment, moment._version
@@ -180,9 +187,9 @@ class OptimizerSteps:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 path = str(weight_path(parameter))
-                if self._simulation.place("update", path).draws:
+                if self._simulation.place_at("update", path, ()).draws:
                     _LAST_UPDATES[parameter] = self._simulation.streams, _state_of(parameter)
-                for name, moment in optimizer.state.get(parameter, {}).items():
+                for name, moment in _moments_of(parameter, optimizer):
                     is_moment = isinstance(moment, torch.Tensor) and name not in (*COUNTERS, COMPENSATION)
                     # An optimizer skips a parameter without gradient, and then its moments stay as they are.
                     is_written = is_moment and self._is_written(f"{path}.{name}", moment)

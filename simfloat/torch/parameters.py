@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,7 @@ from simfloat.torch.tensors import (
     NARROW,
     STORED,
     Tag,
+    array_on,
     check_device,
     extent_of,
     forget_tag,
@@ -121,12 +123,12 @@ class StoredParameters:
 
     def check_known(self, path: str, module: torch.nn.Module) -> None:
         """Raise ValueError if a module of the model, or a part of it, got a new parameter after the block began."""
-        parameters = [(name, x) for name, x in module._parameters.items() if isinstance(x, torch.nn.Parameter)]
+        parameters = list(module._parameters.items())
         for name, part in module._modules.items():
             if part is not None and id(part) not in self._modules:
                 parameters += [(f"{name}.{inner}", x) for inner, x in part.named_parameters()]
         for name, parameter in parameters:
-            if id(parameter) not in self._paths:
+            if id(parameter) not in self._paths and isinstance(parameter, torch.nn.Parameter):
                 raise ValueError(
                     f"The parameter {name!r} of {path or type(module).__name__!r} came after the block began, and "
                     "would be used unrounded; assign it before. load_state_dict without assign=True writes to the "
@@ -179,6 +181,16 @@ class StoredParameters:
         # Autograd's attributes of the copy (requires_grad, grad_fn) are read from the tensor that it replaces.
         setattr(copy, STORED, x)
         return copy
+
+    def arrays(self, arguments: Iterable[Any]) -> list[Any]:
+        """Return arguments with their tensors as arrays, as operations read them; integers stay integers."""
+        arrays, copies = [], self.copies
+        for x in arguments:
+            if isinstance(x, torch.Tensor):
+                x = self.read(x) if copies else x
+                x = numbers_of(x) if x.is_floating_point() else array_on(x)
+            arrays.append(x)
+        return arrays
 
     def conform(self, path: str, tensor: torch.Tensor) -> None:
         """Round the values that were written to a parameter, or to a part of it, to `weights`."""

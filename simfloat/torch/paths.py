@@ -56,12 +56,13 @@ class _Leave(_Hook):
     def __call__(self, called: torch.nn.Module, _: Any, result: Any) -> None:
         run = active_run()
         if run is not None and run.simulation is self._paths.simulation:
-            self._paths.leave(result)
+            self._paths.leave(sys._getframe(2), result)
 
 
 def _parts(module: torch.nn.Module) -> tuple[Any, ...]:
     """Return the direct submodules and the parameters of a module, by name, the latter as identities."""
-    return *module._modules.items(), *[(name, id(x)) for name, x in module._parameters.items()]
+    parameters = module._parameters
+    return *module._modules.items(), *parameters, *map(id, parameters.values())
 
 
 class ModulePaths:
@@ -203,13 +204,14 @@ class ModulePaths:
         path = self._path_of[id(module)]
         if is_own:
             self._check(path, module)
-        self.simulation.note_path(path)
+        self.simulation.known_paths[path] = None
         self.calls.append((call, path))
         self._log(path)
 
-    def leave(self, result: Any) -> None:
+    def leave(self, call: FrameType, result: Any) -> None:
         """Note that a module ends with this result."""
-        self.forget_ended_calls()
+        if self.calls and self.calls[-1][0] is not call:
+            self.forget_ended_calls()
         if self.calls:
             self.calls.pop()
         if not self.calls:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.autograd import forward_ad
 
 from simfloat.arithmetic.target import adds_up
 from simfloat.environment import in_usual_environment
@@ -27,12 +27,11 @@ from simfloat.simulation.arithmetic import Arithmetic, PendingEvents
 from simfloat.simulation.inside import CompositeArithmetic
 from simfloat.simulation.place import Place
 from simfloat.torch.backward import current_node, takes_whole
-from simfloat.torch.formula import array_of
 from simfloat.torch.forward_log import Operand, is_recomputing, observed_at, pending_events_at, place_observed_once
 from simfloat.torch.handlers import USERS
-from simfloat.torch.open_run import active_run, is_transformed, outside_block, without_dispatch
+from simfloat.torch.open_run import active_run, outside_block, without_dispatch
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import Tag, array_on, match_layout, put_tag, tag_of, tensor_of, tensor_on
+from simfloat.torch.tensors import Tag, array_on, match_layout, put_tag, tag_of, tagged_tensor, tensor_on
 
 Tensor = torch.Tensor
 Arguments = tuple[Any, ...]
@@ -48,7 +47,11 @@ def is_alone(run: RunContext) -> bool:
     if (observer is not None and not adds_up(observer)) or run.shown is not None or USERS:
         return False
     # Another mode, such as a FlopCounterMode of the program, needs the single operations.
-    return len(_get_current_dispatch_mode_stack()) == 1 and not is_transformed()
+    return (
+        torch._C._len_torch_dispatch_stack() == 1
+        and not torch._C._are_functorch_transforms_active()
+        and forward_ad._current_level < 0
+    )
 
 
 def unwatched_place(run: RunContext, operation: str) -> Place | None:
@@ -56,14 +59,13 @@ def unwatched_place(run: RunContext, operation: str) -> Place | None:
 
     Neither random bits nor overrides distinguish them, and float32 can represent their results and gradients.
     """
-    if not (current_node() is None or is_recomputing()):
-        return None
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+    if torch._C._is_any_autocast_enabled() or not (current_node() is None or is_recomputing()):
         return None
     # In a composite the operations have other places, and in an optimizer they are updates.
-    if not is_alone(run) or run.composites or run.optimizing.optimizer is not None:
+    if not is_alone(run) or run.composites or (run.optimizing.step and run.optimizing.optimizer is not None):
         return None
-    place = run.simulation.place_at(operation, run.path, ())
+    calls = run.paths.calls
+    place = run.simulation.place_at(operation, calls[-1][1] if calls else run.path, ())
     return place if place.is_uniform else None
 
 
@@ -104,8 +106,8 @@ class FormulaCall(NamedTuple):
     reads: tuple[int, ...] = ()  # the numbers of the arguments that the backward pass reads
     outputs: tuple[int, ...] = ()  # the numbers of the outputs that it reads
     is_composite: bool = True  # its steps have their own places
-    serves: Callable[..., bool] = lambda *arguments: True  # True for arguments that the formulas support
-    writes: Callable[..., tuple[int, ...]] = lambda *arguments: ()  # the numbers of the arguments that it writes to
+    serves: Callable[..., bool] | None = None  # returns True for arguments that the formulas support; None for all
+    writes: Callable[..., tuple[int, ...]] | None = None  # returns the numbers of the arguments that it writes to
     recorded: Callable[..., Any] | None = None  # the backward pass by other operations of PyTorch than `way_back`
     is_product: bool = False  # the gradient of each factor reads only the other factor
     are_differentiable: bool = False  # all outputs have gradients, which `recorded` takes as its last arguments
@@ -122,16 +124,17 @@ def kernel_of(call: FormulaCall, original: Any) -> Callable[..., Any]:
     """Return a kernel that runs the row `call` if possible, otherwise the original kernel."""
     schema = call.operation._schema.arguments
     names = {argument.name: number for number, argument in enumerate(schema)}
+    defaults = [argument.default_value for argument in schema]
 
     def kernel(keys: Any, *args: Any, **options: Any) -> Any:
         run: Any = active_run()
         if run is not None and not has_saved_tensor_hooks():
-            arguments = [*args, *[argument.default_value for argument in schema[len(args) :]]]
+            place, arguments = served_place(run, call), [*args, *defaults[len(args) :]]
             for name, value in options.items():
                 arguments[names[name]] = value
-            place = served_place(run, call)
-            if place is not None and _are_supported(call, arguments) and call.serves(*arguments):
-                return run_formula(run, call, place, tuple(arguments))
+            if place is not None and _are_supported(call, arguments):
+                if call.serves is None or call.serves(*arguments):
+                    return run_formula(run, call, place, tuple(arguments))
         return original.call_boxed(keys, *args, **options)
 
     return kernel
@@ -218,18 +221,18 @@ class FormulaNode(torch.autograd.Function):
         context: Any, run: RunContext, call: FormulaCall, place: Place, arguments: Arguments, *operands: Tensor | None
     ) -> Tensor | tuple[Tensor, ...]:
         """Return the results of PyTorch's operation."""
-        note = run.notes.begin(place, [x for x in operands if x is not None])
-        u, read = _arithmetic_at(run, call, place), run.parameters.read
-        arrays = [array_of(read(x)) if isinstance(x, Tensor) else x for x in arguments]
-        outputs = call.formula(u, *arrays)
-        format = u.format_of(outputs[0] if isinstance(outputs, tuple) else outputs) if call.is_composite else u.format
-        tensors, tag = [], Tag(format)
-        for array in outputs if isinstance(outputs, tuple) else (outputs,):
-            tensors.append(tensor_of(array, torch.float32))
-            put_tag(tensors[-1], tag)
-        for x in [arguments[number] for number in call.writes(*arguments)]:
-            if x is not None:
-                put_tag(x, tag_of(x)._replace(format=format))
+        given = operands if len(operands) == 1 else [x for x in operands if x is not None]
+        note = run.notes.begin(place, given)  # type: ignore[arg-type]
+        u, tensors = _arithmetic_at(run, call, place), list[Tensor]()
+        outputs = call.formula(u, *run.parameters.arrays(arguments))
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        format = u.format_of(outputs[0]) if call.is_composite else u.format
+        tag = Tag(format)
+        for array in outputs:
+            tensors.append(tagged_tensor(array, tag))
+        for number in () if call.writes is None else call.writes(*arguments):
+            if arguments[number] is not None:
+                put_tag(arguments[number], tag_of(arguments[number])._replace(format=format))
         if call.is_in_place:
             target: Any = operands[0]
             before = tag_of(target)
@@ -242,7 +245,7 @@ class FormulaNode(torch.autograd.Function):
         # Otherwise autograd creates a tensor of zeros for a result without a gradient, and a formula would round zeros.
         context.set_materialize_grads(False)
         context.run, context.call, context.note, context.count = run, call, note, len(tensors)
-        context.is_given = [x is not None for x in operands]
+        context.is_given = (True,) if given is operands else [x is not None for x in operands]
         context.arguments = [None if isinstance(x, Tensor) else x for x in arguments]
         # As in PyTorch, only the factors that the needed gradients read are saved.
         needed = context.needs_input_grad[:3:-1] if call.is_product else (True,) * len(call.reads)
@@ -285,11 +288,12 @@ class FormulaNode(torch.autograd.Function):
             return None, None, None, None, *(gradients if isinstance(gradients, tuple | list) else (gradients,))
         assert g is not None
         with without_dispatch():
+            path = run.path_of(context.note)
             for _number in range(sum(needed) if call.is_product else 1):
-                run.count_operation(call.way_back, call.how)
-            arrays = [array_of(run.parameters.read(x)) if isinstance(x, Tensor) else x for x in back]
+                run.operation_counts.begin(call.way_back, call.how, path)
             # The note has only the operands that are given.
             numbers = [sum(context.is_given[:i]) if x else None for i, x in enumerate(needed)]
+            arrays = run.parameters.arrays(back)
             return None, None, None, None, *_gradients(run, call, context.note, g, arrays, numbers)
 
 
@@ -299,7 +303,7 @@ apply_formula: Callable[..., Tensor] = super(torch.autograd.Function, FormulaNod
 
 def needed_gradients(run: RunContext, needed: Sequence[bool], is_given: Sequence[bool]) -> list[bool]:
     """Return which operands need a gradient in this backward pass, of those that require one and are given."""
-    if run.backward_nodes.are_whole:
+    if run.backward_nodes.innermost.is_whole:
         return list(needed)
     # There is an edge for each operand that is given.
     edges = iter(current_node().next_functions)
@@ -357,14 +361,13 @@ def store_gradient(
     call Python. `arithmetic` computed it and keeps its events, `number` is the number of the operand at the place, and
     `view` the operation between the parameter and the operand.
     """
-    leaf, events = run.backward_nodes.completed.get(str(operand.path)), arithmetic.target.observer
+    leaf, events = run.backward_nodes.innermost.completed.get(str(operand.path)), arithmetic.target.observer
     if isinstance(events, PendingEvents) and leaf is not None:
         events.release(operand.path if leaf.grad is None else None)
     if leaf is None or not takes_whole(leaf, str(operand.path)):
         return gradient_tensor(array, arithmetic, node)
     if leaf.grad is None:
-        leaf.grad = tensor_of(array, torch.float32)
-        put_tag(leaf.grad, Tag(arithmetic.target.format, True, operand.path, node=node))
+        leaf.grad = tagged_tensor(array, Tag(arithmetic.target.format, True, operand.path, node=node))
         return None
     if view is not None:
         run.count_operation(view, "movement")
@@ -379,7 +382,6 @@ def store_gradient(
 
 def gradient_tensor(array: NDArray, arithmetic: Arithmetic, node: int) -> Tensor:
     """Return a gradient that the node of this number computed, with the events that the arithmetic has kept."""
-    gradient, observer = tensor_of(array, torch.float32), arithmetic.target.observer
+    observer = arithmetic.target.observer
     events = observer.detach() if isinstance(observer, PendingEvents) else None
-    put_tag(gradient, Tag(arithmetic.target.format, True, node=node, events=events))
-    return gradient
+    return tagged_tensor(array, Tag(arithmetic.target.format, True, node=node, events=events))

@@ -39,7 +39,7 @@ from simfloat.torch.quick_formulas import (
 )
 from simfloat.torch.rules.contractions import convolution_of
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tensors import Tag, numbers_of, put_tag, tag_of, tensor_of
+from simfloat.torch.tensors import Tag, numbers_of, tag_of, tagged_tensor
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -183,11 +183,15 @@ class Layer:
 
 def _parameter_tags(x: Any, *parameters: Any) -> tuple[Tag, ...] | None:
     """Return the tags of x and of parameters, each if it is given; None for other tensors, and for a gradient."""
-    operands = [x, *[each for each in parameters if each is not None]]
-    if not are_plain(*operands):
-        return None
-    tags = tuple([tag_of(operand) for operand in operands])
-    return None if tags[0].is_gradient or not all([tag.is_weight for tag in tags[1:]]) else tags
+    tags = list[Tag]()
+    for operand in (x, *parameters):
+        if operand is not None:
+            if not are_plain(operand):
+                return None
+            tags.append(tag_of(operand))
+            if tags[0].is_gradient or not (len(tags) == 1 or tags[-1].is_weight):
+                return None
+    return tuple(tags)
 
 
 def _layer_of(run: RunContext, place: Place, x: Tag, weight: Tag, bias: Tag | None = None) -> Layer:
@@ -236,13 +240,12 @@ class LayerProduct(torch.autograd.Function):
         of_x, of_weight = context.needs_input_grad[4:6]
         context.save_for_backward(x if of_weight or options else None, weight if of_x or options else None)
         with without_dispatch():
-            read, observed = layer.run.parameters.read, layer if layer.place.observer is None else layer.observed_once()
-            values = numbers_of(read(x) if tags[0].is_weight else x)
-            result = formula.result(observed.products, values, numbers_of(read(weight)), observed.inputs)
+            observed = layer if layer.place.observer is None else layer.observed_once()
+            values, weights, biases = layer.run.parameters.arrays((x, weight, bias))
+            result = formula.result(observed.products, values, weights, observed.inputs)
             if bias is not None:
-                result = observed.addition.forward.add(result, numbers_of(read(bias)).reshape(-1, *[1] * (x.ndim - 2)))
-            product = tensor_of(result, x.dtype)
-        put_tag(product, layer.tag)
+                result = observed.addition.forward.add(result, biases.reshape(-1, *[1] * (x.ndim - 2)))
+            product = tagged_tensor(result, layer.tag)
         if note is not None:
             note.format, note.is_one_call = layer.tag.format, True
         return product
@@ -292,18 +295,19 @@ def _array_gradients(
     if layer.place.observer is not None:
         layer = layer.observed_once()
         layer.forget_events()
-    note, formula, read = context.note, context.formula, layer.run.parameters.read
+    note, formula = context.note, context.formula
+    rows, kernels = layer.run.parameters.arrays((x, weight))
     number, is_convolution = torch._C._current_autograd_node()._sequence_nr(), bool(context.options)
     values, gradients = layer.enter(g, note, number), list[Tensor | None]([None] * 3)
     if weight is not None and needed[0]:
-        u, shape = layer.to_x(note.operands[0]), None if x is None else tuple(x.shape)
-        array = formula.to_x(u, values, numbers_of(read(weight)), shape, (layer.place.gradient, layer.inputs[1]))
+        u, shape = layer.to_x(note.operands[0]), None if x is None else x.shape
+        array = formula.to_x(u, values, kernels, shape, (layer.place.gradient, layer.inputs[1]))
         gradients[0] = gradient_tensor(array, u, number)
     # In the order of autograd, in which an observer receives the events.
     for i in (1, 2) if is_convolution else (2, 1):
         if i == 1 and x is not None and needed[1]:
-            u, shape = layer.to_weight, None if weight is None else tuple(weight.shape)
-            array = formula.to_kernels(u, values, numbers_of(read(x)), shape, (layer.place.gradient, layer.inputs[0]))
+            u, shape = layer.to_weight, None if weight is None else weight.shape
+            array = formula.to_kernels(u, values, rows, shape, (layer.place.gradient, layer.inputs[0]))
             view = None if is_convolution else aten.t.default
             gradient = store_gradient(layer.run, layer.place, note.operands[1], 1, array, u, number, view)
             gradients[1] = gradient if gradient is None or is_convolution else gradient.t()

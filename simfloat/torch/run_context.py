@@ -158,15 +158,15 @@ class RunContext:
     @property
     def path(self) -> str:
         """The path of the module that runs forward or backward."""
-        calls = self.paths.calls
-        return calls[-1][1] if calls else self.path_of(self.backward_nodes.current())
+        node = None if self.paths.calls else self.backward_nodes.current()
+        return self.path_of(node and node.note)
 
-    def path_of(self, node: CurrentNode | None) -> str:
-        """Return the path of the module that runs forward, otherwise the path of the node that runs backward."""
+    def path_of(self, note: LoggedOperation | None) -> str:
+        """Return the path of the module that runs forward, otherwise the path of the note of the node that runs."""
         calls = self.paths.calls
         if calls:
             return calls[-1][1]
-        return "" if node is None or node.note is None else node.note.place.path
+        return "" if note is None else note.place.path
 
     def at_path(self, path: str) -> AbstractContextManager[None]:
         """Open a block that runs at the path of this module."""
@@ -323,7 +323,7 @@ class RunContext:
 
     def _note_of_backward(self, place: Place, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
         """Note an operation of a recorded backward pass: its own backward pass has the same place."""
-        if not self.backward_nodes.are_recorded:
+        if not self.backward_nodes.innermost.is_recorded:
             raise ValueError(
                 f"{place.where}: a backward pass is recorded, by torch.enable_grad(), but not for gradients of "
                 "gradients. Pass create_graph=True, do not use enable_grad, or use torch.utils.checkpoint for a part "

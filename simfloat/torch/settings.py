@@ -40,6 +40,7 @@ from simfloat.torch.quick_formulas import is_alone, kernel_of
 from simfloat.torch.quick_layers import convolution_kernel, linear_layer
 from simfloat.torch.quick_recurrent import layer_in_one_call
 from simfloat.torch.quick_updates import WHOLE_UPDATES
+from simfloat.torch.run_context import BY_PYTORCH
 from simfloat.torch.tensors import Tag, check_unwrapped, put_tag, tag_of
 
 #: The keys of kernels above autograd, on the CPU and on an NVIDIA GPU.
@@ -247,6 +248,25 @@ def without_dispatched_ones(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def without_dispatched_mark(operation: Any) -> Callable[..., Any]:
+    """Return the wrapper of a method that marks a part of the program for PyTorch's profiler by an operation."""
+
+    def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def call(*args: Any) -> Any:
+            run: Any = active_run()
+            if run is None or not is_alone(run):
+                return method(*args)
+            # Each step of an optimizer has four marks. Dispatched, they took 5 % of a step of an MLP.
+            run.count_operation(operation, BY_PYTORCH)
+            with without_dispatch():
+                return method(*args)
+
+        return call
+
+    return wrap
+
+
 def while_scaling(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a method of torch.amp.GradScaler: its own multiplications are not simulated."""
 
@@ -303,6 +323,12 @@ WITH_DTYPE = (
 #: The module with formulas for forward derivatives.
 FORWARD_FORMULAS = "torch._decomp.decompositions_for_jvp"
 
+#: The operations of the methods that mark a part of the program for PyTorch's profiler.
+MARKS = {
+    "__enter__": torch.ops.profiler._record_function_enter_new.default,
+    "__exit__": torch.ops.profiler._record_function_exit._RecordFunction,
+}
+
 #: Operations, each with a function that wraps PyTorch's kernel.
 KERNELS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     *((row.operation, partial(kernel_of, row)) for row in ROWS),
@@ -328,6 +354,10 @@ SETTINGS: tuple[Setting, ...] = (
     function_setting(checkpoint, "_checkpoint_without_reentrant_generator", remembering),
     Setting(forward_pass, partial(setattr, checkpoint.CheckpointFunction, "forward"), reentrant),
     function_setting(torch.autograd, "_make_grads", without_dispatched_ones),
+    *(
+        function_setting(torch.autograd.profiler.record_function, name, without_dispatched_mark(operation))
+        for name, operation in MARKS.items()
+    ),
     function_setting(torch.autograd, "_engine_run_backward", with_marked_gradients),
     function_setting(stateless, "_functional_call", with_other_weights),
     *(

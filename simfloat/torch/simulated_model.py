@@ -64,7 +64,7 @@ class DispatchMode(TorchDispatchMode):
         deferred = None if node is None or node.way is None or run.composites else node.way.deferred
         if deferred is not None and deferred.must_wait(func, handler.is_rule, args, options):
             return deferred.result(func, args, options, handler.plain, run.note)
-        run.operation_counts.begin(func, handler.how, run.path_of(node))
+        run.operation_counts.begin(func, handler.how, run.path_of(node and node.note))
         return handler(run, func, args, options)
 
 

@@ -137,7 +137,7 @@ HOST = "cpu"
 
 def array_on(x: torch.Tensor) -> Any:
     """Return the values of a tensor as an array on its device, without a copy."""
-    if x.device.type == HOST:
+    if x.is_cpu:
         return x.numpy()
     if x.device.type not in ("cpu", "cuda") or GPU.module not in sys.modules:
         check_device(f"A tensor of shape {tuple(x.shape)}", x)
@@ -176,7 +176,7 @@ def numbers_of(x: Numbers) -> NDArray:
         # for these.
         x = x.detach() if x.requires_grad else x
         if x.dtype in WIDE:
-            return x.numpy() if x.device.type == HOST else array_on(x)
+            return x.numpy() if x.is_cpu else array_on(x)
         if x.dtype == PAIRED:
             return _unpack_pairs(x)
         if x.itemsize < 4 and x.is_floating_point():
@@ -288,9 +288,14 @@ def exact_tensor(x: torch.Tensor | float) -> torch.Tensor:
 
 def check_unwrapped(tensors: Iterable[Any]) -> None:
     """Raise ValueError for tensors of torch.func's functions, and if one of these functions runs."""
-    is_inside = torch._C._functorch.peek_interpreter_stack() is not None
-    if is_inside or any(isinstance(x, torch.Tensor) and not _has_memory(x) for x in tensors):
+    if torch._C._functorch.peek_interpreter_stack() is not None:
         raise wrapped_gradients()
+    for x in tensors:
+        if isinstance(x, torch.Tensor):
+            try:
+                x.untyped_storage()
+            except NotImplementedError:  # it has no own memory, by which tensors are identified
+                raise wrapped_gradients() from None
 
 
 def wrapped_gradients() -> ValueError:
@@ -300,15 +305,6 @@ def wrapped_gradients() -> ValueError:
         "so it is unknown which operand a gradient belongs to. Use backward(), or torch.autograd.grad in a loop, "
         "with create_graph=True for gradients of gradients."
     )
-
-
-def _has_memory(x: torch.Tensor) -> bool:
-    """True if a tensor has its own memory, by which it is identified."""
-    try:
-        x.untyped_storage()
-    except NotImplementedError:
-        return False
-    return True
 
 
 Tensor = torch.Tensor
@@ -437,7 +433,7 @@ NOTHING = Tag()
 def tag_of(tensor: torch.Tensor) -> Tag:
     """Return the tag of a tensor's values."""
     tags: Tag | TaggedParts[Tag] = getattr(tensor.untyped_storage(), _NAME, NOTHING)
-    return tags if isinstance(tags, Tag) else tags.at(tensor)
+    return tags if type(tags) is Tag else tags.at(tensor)
 
 
 def before_upcast(tensors: Iterable[torch.Tensor]) -> Narrow | None:
@@ -452,6 +448,13 @@ def before_upcast(tensors: Iterable[torch.Tensor]) -> Narrow | None:
     if upcasts and any(tag.format is not None and tag.format.precision < FP32.precision for tag in tags):
         upcasts = [narrow for narrow in upcasts if not narrow.is_of_dtype]
     return next((narrow for narrow in upcasts if not narrow.is_of_dtype), upcasts[0] if upcasts else None)
+
+
+def tagged_tensor(array: NDArray, tag: Tag) -> torch.Tensor:
+    """Return a new float32 tensor of these values, with a tag."""
+    tensor = tensor_of(array, torch.float32)
+    setattr(tensor.untyped_storage(), _NAME, tag)
+    return tensor
 
 
 def put_tag(tensor: torch.Tensor, tag: Tag) -> None:
@@ -506,7 +509,8 @@ def in_type(tag: Tag, dtype: torch.dtype) -> Tag:
 
 def weight_path(tensor: torch.Tensor) -> str | None:
     """Return the path of the parameter with these values; None for other tensors."""
-    tag = tag_of(tensor)
+    tag: Tag | TaggedParts[Tag] = getattr(tensor.untyped_storage(), _NAME, NOTHING)
+    tag = tag if type(tag) is Tag else tag_of(tensor)
     return tag.owner if tag.is_weight else None
 
 
