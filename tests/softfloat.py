@@ -54,6 +54,12 @@ def round_pack(sign, significand, exponent, format, mode, tininess):
                 up = (rest > half) | ((rest == half) & (kept & 1 == 1))
             case "nearest_away":
                 up = rest >= half
+            case "nearest_toward_zero":
+                up = rest > half
+            case "nearest_up":
+                up = (rest > half) | ((rest == half) & (sign == 0))
+            case "nearest_down":
+                up = (rest > half) | ((rest == half) & (sign == 1))
             case "toward_zero":
                 up = np.zeros_like(sign, bool)
             case "toward_positive":

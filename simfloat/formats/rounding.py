@@ -44,10 +44,14 @@ class ModeRule(NamedTuple):
     instruction: str = ""  # the suffix of the instructions of a GPU that round FP32 in this mode: PTX ISA 9.7.3
 
 
-#: The modes of IEEE 754-2019 section 4.3, and rounding to odd. Overflow: section 7.4. Zero sums: section 6.3.
+#: The modes of IEEE 754-2019 section 4.3, nearest with other rules for ties (toward zero: section 9.5), and rounding to
+#: odd. Overflow: section 7.4. Zero sums: section 6.3.
 MODES = {
     "nearest_even": ModeRule(lambda rest, odd, negative: rest > HALF or (rest == HALF and odd), "nearest"),
     "nearest_away": ModeRule(lambda rest, odd, negative: rest >= HALF, "away"),
+    "nearest_toward_zero": ModeRule(lambda rest, odd, negative: rest > HALF),
+    "nearest_up": ModeRule(lambda rest, odd, negative: rest > HALF or (rest == HALF and not negative)),
+    "nearest_down": ModeRule(lambda rest, odd, negative: rest > HALF or (rest == HALF and negative)),
     "toward_zero": ModeRule(lambda rest, odd, negative: False, "truncated", stops=(True, True), instruction="rz"),
     "toward_positive": ModeRule(
         lambda rest, odd, negative: rest > 0 and not negative, "upward", stops=(False, True), instruction="rp"
@@ -70,6 +74,10 @@ USUAL_NAMES = {
     "rint tiestoeven nearesttiestoeven halftoeven banker bankers rneareven neareven rndn half",
     "nearest_away": "rna rnta rmm away tiestoaway nearestaway nearesttiestoaway halfup halfaway halfawayfromzero "
     "rnearmaxmag nearmaxmag rndna ties",
+    "nearest_toward_zero": "tiestowardzero tiestozero nearesttiestowardzero nearestzero halfdown halftowardzero "
+    "halftozero",
+    "nearest_up": "tiesup tiestowardpositive nearesttiesup halfceiling halftowardpositive",
+    "nearest_down": "tiesdown tiestowardnegative nearesttiesdown halffloor halftowardnegative",
     "toward_zero": "trunc truncate truncated truncation chop chopping chopped rz rtz zero tozero towardzero "
     "towardszero fix minmag rminmag rndz cut",
     "toward_positive": "up upward upwards ru rup rtp rpi ceil ceiling positive topositive towardpositive "
@@ -114,8 +122,8 @@ class Rounding:
     """A rounding mode. Use the constants of this module and :func:`stochastic` rather than the constructor.
 
     Parameters:
-        mode: ``"nearest_even"``, ``"nearest_away"``, ``"toward_zero"``, ``"toward_positive"``, ``"toward_negative"``,
-            ``"to_odd"`` or ``"stochastic"``.
+        mode: ``"nearest_even"``, ``"nearest_away"``, ``"nearest_toward_zero"``, ``"nearest_up"``, ``"nearest_down"``,
+            ``"toward_zero"``, ``"toward_positive"``, ``"toward_negative"``, ``"to_odd"`` or ``"stochastic"``.
         bits: the number of random bits of the stochastic mode, 1 to 32; 0 for other modes.
         variant: the variant of the stochastic mode, ``"A"``, ``"B"`` or ``"C"``; empty for other modes.
         saturates: True to clamp overflow to +-max.
@@ -248,6 +256,9 @@ def _check_stochastic(bits: int, variant: str) -> None:
 
 nearest_even = Rounding("nearest_even")
 nearest_away = Rounding("nearest_away")
+nearest_toward_zero = Rounding("nearest_toward_zero")
+nearest_up = Rounding("nearest_up")
+nearest_down = Rounding("nearest_down")
 toward_zero = Rounding("toward_zero")
 toward_positive = Rounding("toward_positive")
 toward_negative = Rounding("toward_negative")

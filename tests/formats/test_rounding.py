@@ -60,6 +60,8 @@ def test_an_invalid_mode_is_refused():
     "mode, names",
     [("nearest_even", "nearest rne RTE half_even ROUND_HALF_EVEN round_half_even roundTiesToEven rint near_even"),
      ("nearest_away", "rna RMM half_up ROUND_HALF_UP roundTiesToAway near_maxMag round_half_away_from_zero"),
+     ("nearest_toward_zero", "half_down ROUND_HALF_DOWN roundTiesTowardZero"),
+     ("nearest_up", "half_ceiling ties_up"), ("nearest_down", "half_floor ties_down"),
      ("toward_zero", "truncate trunc rtz RZ chop FE_TOWARDZERO roundTowardZero round_to_zero minMag toward-zero"),
      ("toward_positive", "up ceil rup RU ROUND_CEILING FE_UPWARD roundTowardPositive"),
      ("toward_negative", "down floor rdn RD decimal.ROUND_FLOOR FE_DOWNWARD roundTowardNegative"),

@@ -87,6 +87,12 @@ def _away(inexact: Flags, side: Array, odd: Flags, negative: Flags, rounding: Ro
             return (side > 0) | ((side == 0) & odd)
         case "nearest_away":
             return side >= 0
+        case "nearest_toward_zero":
+            return side > 0
+        case "nearest_up":
+            return (side > 0) | ((side == 0) & ~negative)
+        case "nearest_down":
+            return (side > 0) | ((side == 0) & negative)
         case "toward_zero":
             return np.zeros_like(inexact)
         case "toward_positive":
@@ -175,8 +181,12 @@ def step_draw(rounding: Rounding, element: int, step: int, seed: int, call: int,
     return draw_at(rounding, step, lambda n: words_at_python(element, n, call, stage, seed)[n % 4])
 
 
-#: Format, number, and its codes under nearest_even, nearest_away, toward_zero, toward_positive, toward_negative and
-#: to_odd.
+#: The modes of the columns of `ROUNDED`.
+ROUNDED_MODES = tuple(
+    map(Rounding, ("nearest_even", "nearest_away", "toward_zero", "toward_positive", "toward_negative", "to_odd"))
+)
+
+#: Format, number, and its codes under each of these modes.
 ROUNDED: tuple[tuple[str, Fraction, str], ...] = (
     ("FP16", Fraction(1) + Fraction(1, 2**11), "3C00 3C01 3C00 3C01 3C00 3C01"),
     ("FP16", Fraction(1) + Fraction(3, 2**11), "3C02 3C02 3C01 3C02 3C01 3C01"),
