@@ -85,7 +85,7 @@ def remainder_to_divisor(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, 
 
 
 def _quotients(a: NDArray, b: NDArray) -> NDArray[np.float64]:
-    """a / b, rounded to odd in float64: below 2^51, its integer part and its ties are those of the exact quotient."""
+    """a / b, rounded to odd in float64: below 2^51, it has the integer part and the ties of the exact quotient."""
     return results_rounded_to_odd("divide", [a.astype(np.float64), b.astype(np.float64)])
 
 
