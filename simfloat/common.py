@@ -17,7 +17,7 @@ from errno import ENOENT, ENOTDIR
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from html import escape
-from itertools import compress, zip_longest
+from itertools import compress, permutations, zip_longest
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -220,26 +220,23 @@ def check_pattern(what: str, pattern: str | None, names: Iterable[str] = (), hin
 def select_rows(rows: Sequence[T], **columns: tuple[str | None, Sequence[str]]) -> list[T]:
     """Return the rows that match all patterns: each column has a pattern, or None, and its name in every row.
 
-    Raises ValueError if there are rows, but a pattern, or all patterns together, match none of them. The message then
-    says what each pattern matches.
+    Raises ValueError if there are rows, but a pattern, or all patterns together, match none of them. For patterns that
+    match something alone, the message names it.
     """
-    for what, (pattern, names) in columns.items():
+    used = {what: column for what, column in columns.items() if column[0] is not None}
+    for what, (pattern, names) in used.items():
         check_pattern(what, pattern, names)
-    given = {what: column for what, column in columns.items() if column[0] is not None}
-    is_match = {what: [matches(pattern, name) for name in names] for what, (pattern, names) in given.items()}
-    selected = [row for number, row in enumerate(rows) if all(each[number] for each in is_match.values())]
+    is_match = {what: [matches(pattern, name) for name in names] for what, (pattern, names) in used.items()}
+    selected = [row for row, *each in zip(rows, *is_match.values(), strict=True) if all(each)]
     if selected or not rows:
         return selected
-    texts = []
-    for what, (pattern, _) in given.items():
-        others = (
-            f"{other} {', '.join(dict.fromkeys(name or repr(name) for name in compress(names, is_match[what])))}"
-            for other, (_, names) in given.items()
-            if other != what
-        )
-        texts.append(f"{what} {pattern!r} matches rows with {' and '.join(others)}")
-    together = " and ".join(f"{what} {pattern!r}" for what, (pattern, _) in given.items())
-    raise ValueError(f"{together} match no row together: {'; '.join(texts)}.")
+    texts = {what: f"{what} {pattern!r}" for what, (pattern, _) in used.items()}
+    alone = [
+        f"{texts[what]} matches rows with {other} "
+        + ", ".join(dict.fromkeys(name or repr(name) for name in compress(used[other][1], is_match[what])))
+        for what, other in permutations(used, 2)
+    ]
+    raise ValueError(f"{' and '.join(texts.values())} match no row together: {'; '.join(alone)}.")
 
 
 def type_name(value: object) -> str:

@@ -379,22 +379,16 @@ _FUNCTIONS = (
     ),
 )  # fmt: skip
 
+#: The derivative of functions that are constant between steps.
+STEP: dict[str, Any] = {"slopes": ("no_slope",), "reads": ""}
+
 _REPRESENTABLE = (
-    _function(
-        "rint", "x", "The integer nearest to x, ties to even.", "representable",
-        example="2.5 -> 2.", slopes=("no_slope",), reads="",
-    ),
-    _function(
-        "floor", "x", "The largest integer that is not above x.", "representable",
-        example="-0.5 -> -1.", slopes=("no_slope",), reads="",
-    ),
-    _function(
-        "ceil", "x", "The smallest integer that is not below x.", "representable",
-        example="-0.5 -> -0.", slopes=("no_slope",), reads="",
-    ),
+    _function("rint", "x", "The integer nearest to x, ties to even.", "representable", example="2.5 -> 2.", **STEP),
+    _function("floor", "x", "The largest integer that is not above x.", "representable", example="-0.5 -> -1.", **STEP),
+    _function("ceil", "x", "The smallest integer that is not below x.", "representable", example="-0.5 -> -0.", **STEP),
     _function(
         "trunc", "x", "The integer between 0 and x that is nearest to x.", "representable",
-        example="-1.5 -> -1.", slopes=("no_slope",), reads="",
+        example="-1.5 -> -1.", **STEP,
     ),
     _function(
         "fmod", "a b", "a - n b, where n is a / b truncated, as in C: NaN if a is infinite or b is 0.", "representable",

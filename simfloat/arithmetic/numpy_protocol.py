@@ -45,6 +45,9 @@ TESTS = frozenset(
     + "logical_and logical_or logical_xor logical_not".split()
 )
 
+#: The comparisons by an order, as functions of NumPy and of Python.
+ORDERS = frozenset("less less_equal greater greater_equal lt le gt ge".split())
+
 #: Functions that compute no values: shapes, positions, equality, printing and storing.
 READERS: frozenset[Callable[..., Any]] = frozenset(
     {
@@ -128,6 +131,15 @@ class NumpyProtocol:
         is_complex = isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c"
         return np.asarray(x) if is_complex else as_operand(x)
 
+    def _compare_exactly(self, compare: Callable[..., Any], operands: Sequence[Any]) -> NDArray[np.bool_]:
+        """Return booleans of an exact comparison: Python's numbers are not rounded to the dtype of the arrays."""
+        numbers = [self._compared_numbers(x) for x in operands]
+        if compare.__name__ in ORDERS and any(map(np.iscomplexobj, numbers)):
+            raise ValueError("Complex numbers have no order: compare their parts or magnitudes.")
+        machine = device_of(*numbers)
+        with np.errstate(invalid="ignore"):  # of NaN and an exact object
+            return as_array(compare(*map(machine.to_device, numbers)))
+
     def _write_out(self, out: Any, operation: str, operands: Sequence[Any]) -> Any:
         """Write the results of a ufunc into `out`."""
         raise NotImplementedError
@@ -167,7 +179,7 @@ class NumpyProtocol:
                 f"its result is {result}."
             )
         if name in TESTS:
-            return _compare_exactly(ufunc, [self._compared_numbers(x) for x in inputs])
+            return self._compare_exactly(ufunc, inputs)
         if not is_method:
             raise self._refusal(f"numpy.{name}" if hasattr(np, name) else name)
         return getattr(self._as_operand_array(inputs[0]), own)(*inputs[1:])
@@ -375,15 +387,6 @@ def _only_reads(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _compare_exactly(ufunc: np.ufunc, numbers: Sequence[NDArray]) -> NDArray[np.bool_]:
-    """Return booleans of an exact comparison: Python's numbers were not rounded to the dtype of the arrays."""
-    if ufunc.__name__.startswith(("less", "greater")) and any(map(np.iscomplexobj, numbers)):
-        raise ValueError("Complex numbers have no order: compare their parts or magnitudes.")
-    machine = device_of(*numbers)
-    with np.errstate(invalid="ignore"):  # NaN beside an exact object
-        return as_array(ufunc(*map(machine.to_device, numbers)))
 
 
 def _numbers(x: Any) -> Any:

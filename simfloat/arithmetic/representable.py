@@ -12,7 +12,7 @@ from simfloat.arithmetic.bit_stream import Stream, take_draw
 from simfloat.arithmetic.catalog import Operation
 from simfloat.arithmetic.exact_operations import operate_exactly
 from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
-from simfloat.arithmetic.machines import CPU, device_of
+from simfloat.arithmetic.machines import CPU, as_array, device_of
 from simfloat.arithmetic.operands import OperandLike, broadcast_shape, broadcast_vectors, exact_operand, flat
 from simfloat.arithmetic.plan import check_out, copied_to_out, output_array, plan_for, round_planned
 from simfloat.arithmetic.sources import ZERO, Elements
@@ -79,10 +79,11 @@ class ExactValues(Elements):
 
 @in_usual_environment
 def exact_values(name: str, arrays: list[NDArray]) -> NDArray[np.floating]:
-    """Return the exact results."""
+    """Return the exact results, on the GPU if one of the arrays is there."""
     broadcast_shape(arrays)  # raises ValueError if the shapes do not broadcast
+    machine = device_of(*arrays)
     with np.errstate(all="ignore"):
-        return VALUES[name](*arrays)
+        return as_array(VALUES[name](*map(machine.to_device, arrays)))
 
 
 def _remainder(a: NDArray, b: NDArray) -> NDArray[np.floating]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Stream, check_stream
 from simfloat.arithmetic.exact_operations import ROUND, compute_exactly
-from simfloat.arithmetic.machines import CPU, GPU, as_array, device_of, is_on_gpu
+from simfloat.arithmetic.machines import CPU, GPU, is_on_gpu
 from simfloat.arithmetic.operands import FLOAT32, are_float32, broadcast_shape
 from simfloat.arithmetic.operations import compute, round_array
 from simfloat.arithmetic.representable import exact_values
@@ -137,8 +137,7 @@ class ArrayArithmetic:
         arrays = list(operands)
         if any(x.dtype.hasobject for x in arrays):
             return self._in_dtype(compute_exactly(operation, arrays, self._target(arrays)))
-        machine = device_of(*arrays)
-        return self.round(as_array(exact_values(operation, list(map(machine.to_device, arrays)))), operation)
+        return self.round(exact_values(operation, arrays), operation)
 
     def partial_sums(self, x: NDArray) -> NDArray[np.floating]:
         """Return the partial sums of a vector after every element."""

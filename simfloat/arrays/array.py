@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -480,12 +479,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
 
     def _compare(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
         """Compare the values with others of any format; a comparison rounds nothing."""
-        numbers = self._compared_numbers(other)
-        if compare not in (operator.eq, operator.ne) and (np.iscomplexobj(self.numbers) or np.iscomplexobj(numbers)):
-            raise ValueError("Complex numbers have no order: compare their parts or magnitudes.")
-        machine = device_of(self.numbers, numbers)
-        with np.errstate(invalid="ignore"):  # NaN beside an exact object
-            return as_array(compare(machine.to_device(self.numbers), machine.to_device(numbers)))
+        return self._compare_exactly(compare, (self, other))
 
     def _write_in_place(self, result: Array) -> Array:
         """Write the result of an in-place operation into the memory of this array."""

@@ -180,11 +180,10 @@ def norm(
     numbers = read_numbers(x, "x")
     if not isinstance(x, Array) or x.format != u.format:
         numbers = array(numbers, u.format, rounding=u.rounding, stream=u.stream).numbers
-    numbers = result_array(numbers, u)
-    if numbers.ndim == 2 and ord == 2:
-        return svd(numbers).s.max()
-    result: Any = np.linalg.norm(numbers, ord)
-    return cast(Array, result)
+    operand: Any = result_array(numbers, u)
+    if operand.ndim == 2 and ord == 2:
+        return svd(operand).s.max()
+    return cast(Array, np.linalg.norm(operand, ord))
 
 
 @names_options_of_scipy

@@ -373,7 +373,7 @@ class Recorder(AddingObserver):
 
         Raises:
             ValueError: in the same cases as `counts`; if the kind is unknown.
-            ValueError: if path, phase and operation match no line together. The message says what each of them matches.
+            ValueError: if path, phase and operation match no line together; the message names the lines of each.
 
         Examples:
             >>> recorder = sf.Recorder()

@@ -134,7 +134,7 @@ def encode(value: Any, arrays: list[NDArray], where: str, depth: int = 0, stream
 
 
 def decode(tree: Any, arrays: Sequence[NDArray], streams: dict[int, BitStream] | None = None) -> Any:
-    """Return the value of a tree from `encode`. `streams` are those of the trees of the file that were read before."""
+    """Return the value of a tree from `encode`; pass one dictionary `streams` for all trees of a file."""
     streams = {} if streams is None else streams
     if not isinstance(tree, dict):
         return tree

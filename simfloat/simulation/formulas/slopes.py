@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.catalog import ONE, TWO
 from simfloat.arithmetic.functions import log
-from simfloat.arithmetic.machines import as_array
+from simfloat.arithmetic.machines import as_array, device_of
 from simfloat.arithmetic.operands import image_of
 from simfloat.arithmetic.operations import results_rounded_to_odd
 from simfloat.formats import FP64
@@ -64,7 +64,8 @@ def no_slope(u: Rounded, g: NDArray, y: NDArray | None, *operands: NDArray | Non
 
 def copysign_to_magnitude(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
     """g if a and b have one sign, otherwise -g; 0 if a is 0, as in PyTorch."""
-    signs = np.sign(a) * np.where(np.signbit(b), ONE.dtype.type(-1), ONE[()])
+    number = g.dtype.type
+    signs = np.sign(a[()]) * np.where(np.signbit(b[()]), number(-1), number(1))[()]
     with np.errstate(invalid="ignore"):  # inf * 0
         return u.round(as_array(g * signs), "abs")
 
@@ -85,8 +86,9 @@ def remainder_to_divisor(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, 
 
 
 def _quotients(a: NDArray, b: NDArray) -> NDArray[np.float64]:
-    """a / b, rounded to odd in float64: below 2^51, its integer part and its ties are those of the exact quotient."""
-    return results_rounded_to_odd("divide", [a.astype(np.float64), b.astype(np.float64)])
+    """a / b, rounded to odd in float64: below 2^51, it has the integer part and the ties of the exact quotient."""
+    machine = device_of(a, b)
+    return results_rounded_to_odd("divide", [machine.to_device(x).astype(np.float64) for x in (a, b)])
 
 
 def erf(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:

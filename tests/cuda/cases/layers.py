@@ -188,6 +188,7 @@ def slopes(move):
     for function in (
         *(lambda x: x.clip(-0.5, 0.5), lambda x: 2.0**x, lambda x: x**0.0, lambda x: x**3.0, lambda x: 2.0 / x),
         *(lambda x: x.square(), lambda x: x.abs().sqrt(), lambda x: x.abs().rsqrt(), lambda x: x.maximum(0.25)),
+        *(lambda x: x.fmod(0.75), lambda x: x.remainder(0.75), lambda x: x.copysign(-1.0), lambda x: x.floor() * x),
     ):
         x = sf.Tensor(move(input_of(ROWS)), requires_grad=True)
         with sf.simulate("bf16-standard"):
