@@ -18,7 +18,7 @@ from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_co
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
 
 from simfloat.arithmetic import GivenBits, Observer
-from simfloat.common import Table, check_pattern, matches
+from simfloat.common import Table, select_rows
 from simfloat.common import table as aligned
 from simfloat.environment import in_usual_environment
 from simfloat.policy import Policy
@@ -324,16 +324,16 @@ class Run:
             A table with the columns operation, carried out by, where, and times.
 
         Raises:
-            ValueError: if a pattern matches nothing although operations ran.
+            ValueError: if a pattern, or both patterns together, match nothing although operations ran.
         """
         calls = [(str(func), how, where or OUTSIDE, count) for (func, how, where), count in self.met.items()]
-        check_pattern("path", path, (where for _, _, where, _ in calls))
-        check_pattern("operation", operation, (name for name, _, _, _ in calls))
         totals: dict[tuple[str, str], tuple[int, dict[str, None]]] = {}
-        for name, how, where, count in calls:
-            if matches(path, where) and matches(operation, name):
-                total, paths = totals.get((name, how), (0, {}))
-                totals[name, how] = total + count, {**paths, where: None}
+        names = [name for name, _, _, _ in calls]
+        for name, how, where, count in select_rows(
+            calls, path=(path, [where for _, _, where, _ in calls]), operation=(operation, names)
+        ):
+            total, paths = totals.get((name, how), (0, {}))
+            totals[name, how] = total + count, {**paths, where: None}
         rows = [(name, how, " ".join(paths), str(count)) for (name, how), (count, paths) in sorted(totals.items())]
         return aligned([("operation", "carried out by", "where", "times"), *rows], number_columns=1)
 
@@ -431,7 +431,7 @@ def explain(
     Raises:
         ValueError: if the policy is unknown; if `model` is not a torch.nn.Module, or cannot be called with the sample;
             if the type of a parameter cannot represent its `weights`; if an operation has complex or sparse operands;
-            if a pattern matches no row.
+            if a pattern, or both patterns together, match no row.
     """
     run = Run(deepcopy(model), as_policy(policy, "simfloat.torch.explain"), 0, None)
     shown = run.show()
@@ -460,10 +460,9 @@ def explain(
         name = lacking.group(1)
         where = next((layer for func, _, layer in run.met if _base_name(func) == name), "")
         rows.append((where or OUTSIDE, f"aten.{name}", "no derivative", *["-"] * len(SHOWN), "-"))
-    check_pattern("path", path, (layer for layer, *_ in rows))
-    check_pattern("operation", operation, (name for _, name, *_ in rows))
-    chosen = [row for row in rows if matches(path, row[0]) and matches(operation, row[1])]
-    return aligned([("layer", "operation", "carried out by", *SHOWN, "to a policy"), *chosen])
+    names = [name for _, name, *_ in rows]
+    selected = select_rows(rows, path=(path, [layer for layer, *_ in rows]), operation=(operation, names))
+    return aligned([("layer", "operation", "carried out by", *SHOWN, "to a policy"), *selected])
 
 
 def _base_name(func: Any) -> str:

@@ -102,6 +102,10 @@ def test_the_table_of_a_run_may_show_only_some_layers_and_operations():
         run.table("3")
     with pytest.raises(ValueError, match="operation 'relu' matches nothing that was seen.*Seen: aten"):
         run.table(operation="relu")
+    together = r"path '0' and operation '\*relu\*' match no row together: path .* matches rows with operation aten"
+    for table in (run.table, lambda *names, **named: sf.torch.explain(model, X, "bf16-standard", *names, **named)):
+        with pytest.raises(ValueError, match=together):
+            table("0", operation="*relu*")
 
 
 def test_copies_and_pickles_that_are_made_in_a_block_are_models_of_their_own_after_it():
