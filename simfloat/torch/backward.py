@@ -457,15 +457,16 @@ class BackwardNodes:
     def _listen(self, node: Any, note: LoggedOperation) -> list[Any]:
         is_sorted = note.is_one_call and not self.innermost.is_recorded  # its rule names the operand of each result
         counts, edges = self.innermost.nodes, node.next_functions
-        are_added = [counts.get(target, 0) > 1 for target, _ in edges]
-        is_added = any(are_added)
+        is_added = False
+        for target, _ in edges:
+            is_added = is_added or counts.get(target, 0) > 1
         is_single = len(edges) < 2 and note.place.observer is None
         keeps_formats = note.place.takes_formats or note.place.narrow is not None
         if (is_sorted or is_single and not keeps_formats) and not is_added:
             return []
         way = self.innermost.way(node, self._gradients.simulation)
         assert way is not None
-        way.are_added = are_added
+        way.are_added = [counts.get(target, 0) > 1 for target, _ in edges]
         casts = keeps_formats and not is_sorted and any(map(way.narrows, note.operands))
         if is_single and not is_added and not casts:
             return []
