@@ -228,8 +228,8 @@ class FormulaNode(torch.autograd.Function):
         context: Any, run: RunContext, call: FormulaCall, place: Place, arguments: Arguments, *operands: Tensor | None
     ) -> Tensor | tuple[Tensor, ...]:
         """Return the results of PyTorch's operation."""
-        given = operands if len(operands) == 1 else [x for x in operands if x is not None]
-        note = run.notes.begin(place, given)  # type: ignore[arg-type]
+        present = operands if len(operands) == 1 else [x for x in operands if x is not None]
+        note = run.notes.begin(place, present)  # type: ignore[arg-type]
         u, tensors = _arithmetic_at(run, call, place), list[Tensor]()
         outputs = call.formula(u, *run.parameters.arrays(arguments))
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -252,7 +252,7 @@ class FormulaNode(torch.autograd.Function):
         # Otherwise autograd creates a tensor of zeros for a result without a gradient, and a formula would round zeros.
         context.set_materialize_grads(False)
         context.run, context.call, context.note, context.count = run, call, note, len(tensors)
-        context.is_given = (True,) if given is operands else [x is not None for x in operands]
+        context.is_given = (True,) if present is operands else [x is not None for x in operands]
         context.arguments = [None if isinstance(x, Tensor) else x for x in arguments]
         # As in PyTorch, only the factors that the needed gradients read are saved.
         needed = context.needs_input_grad[:3:-1] if call.is_product else (True,) * len(call.reads)
