@@ -36,7 +36,7 @@ def floating_tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
         if isinstance(value, torch.Tensor):
             if value.dtype.is_floating_point or value.dtype.is_complex:
                 tensors.append(value)
-        elif isinstance(value, LISTS):
+        elif isinstance(value, LISTS) and value and not isinstance(value[0], int):
             tensors += floating_tensors_in(value)
     return tensors
 

@@ -6,10 +6,10 @@ between them show to which operand each result belongs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -199,8 +199,6 @@ def are_replicas() -> bool:
 
 #: A function that finds the note of a node, and the notes that were found.
 Finder = Callable[[Any], LoggedOperation | None]
-Notes = Mapping[Any, LoggedOperation]
-Leaves = Mapping[Any, torch.Tensor]
 
 
 class BackwardNode:
@@ -211,9 +209,8 @@ class BackwardNode:
     out for each operand.
     """
 
-    def __init__(self, note: LoggedOperation, node: Any, notes: Notes, leaves: Leaves, simulation: Simulation) -> None:
-        self.note, self._edges, self._simulation = note, (node, notes, leaves), simulation
-        self.are_added: Sequence[bool] = ()  # for each edge, True if other nodes compute parts of the same gradient
+    def __init__(self, node: Any, of: BackwardPass, simulation: Simulation) -> None:
+        self.note, self._node, self._pass, self._simulation = of.notes[node], node, of, simulation
         self.events: list[PendingEvents] = []  # of the roundings so far
         self.deferred: DeferredOperations | None = None  # while the node computes
         self.results: Sequence[Any] = ()  # after its end, until the next node has ended
@@ -222,7 +219,7 @@ class BackwardNode:
     def operands(self) -> list[Operand | None]:
         """The operand at the end of each edge of the node; None for an operand that requires no gradient."""
         # Most nodes are views or one call, and no operation asks for their operands.
-        return _operands(self.note, *self._edges)
+        return _operands(self._node, self._pass)
 
     @cached_property
     def operand(self) -> Operand | None:
@@ -240,8 +237,7 @@ class BackwardNode:
 
     def format_of_sum(self, edge: int) -> Format | None:
         """Return the format in which autograd adds the contributions to the gradient at an edge; None for a leaf."""
-        node, notes, _ = self._edges
-        made = notes.get(node.next_functions[edge][0])
+        made = self._pass.notes.get(self._node.next_functions[edge][0])
         return None if made is None else Backward(made, self._simulation, None).format_of_gradient
 
     def _before_cast(self, operand: Operand) -> Operand:
@@ -272,7 +268,7 @@ class BackwardNode:
                     # Additions and movements pass a gradient on unchanged, and other formulas compute it in FP32.
                     result = cast_gradient(Backward(self.note, self._simulation, operand, self.events), result)
                     self._release_all_but([result])
-                if self.note.place.takes_formats and self.are_added[edge]:
+                if self.note.place.takes_formats and self._pass.is_added(self._node.next_functions[edge][0]):
                     sum_format = self.format_of_sum(edge)
                     if sum_format is not None and not contains(sum_format, stored_format(result)):
                         way = Backward(self.note, self._simulation, operand, self.events)
@@ -338,12 +334,9 @@ class BackwardPass:
         self.completed: dict[str, Any] = {}  # the parameters whose gradient is completed by a single call, by path
         self.listened: frozenset[str] = frozenset()  # the paths of the leaves that have a hook of a pass that runs
 
-    def way(self, node: Any, simulation: Simulation) -> BackwardNode | None:
-        """Return the pass through a node; None if no operation of the run created the node."""
-        way, note = self.ways.get(node), self.notes.get(node)
-        if way is None and note is not None:
-            way = self.ways[node] = BackwardNode(note, node, self.notes, self.leaves, simulation)
-        return way
+    def is_added(self, node: Any) -> bool:
+        """True if several nodes compute parts of the gradient that the edge to this node passes on."""
+        return self.nodes.get(node, 0) > 1
 
 
 class BackwardNodes:
@@ -370,9 +363,16 @@ class BackwardNodes:
             return None
         # A formula has several operations, and each of them asks for its node. Numbers of nodes are not reused.
         if number != self._current.number:
-            way = self.innermost.way(node, self._gradients.simulation)
+            way = self._way(node)
             self._current = CurrentNode(number, self._note_of(node) if way is None else way.note, way)
         return self._current
+
+    def _way(self, node: Any) -> BackwardNode | None:
+        """Return the pass through a node; None if no operation of the run created the node."""
+        ways = self.innermost.ways
+        if node not in ways and node in self.innermost.notes:
+            ways[node] = BackwardNode(node, self.innermost, self._gradients.simulation)
+        return ways.get(node)
 
     def forget(self) -> None:
         """Forget the current node, when passes begin and end."""
@@ -402,11 +402,7 @@ class BackwardNodes:
 
     @contextmanager
     def open(self, roots: Iterable[Any], accumulates: bool, is_recorded: bool, is_whole: bool) -> Iterator[None]:
-        """Open a block in which a backward pass runs from these tensors.
-
-        `accumulates` is True if gradients are added to `.grad`, `is_recorded` if the pass itself is recorded for
-        gradients of gradients, and `is_whole` if the pass reaches all leaves.
-        """
+        """Open a block in which a backward pass runs from these tensors; see `BackwardPass` for the other arguments."""
         hooks: list[Any] = []
         # The graph is traversed before the engine starts, because the engine does not report the graph. The number of
         # edges to a node is the number of shares in its gradient.
@@ -444,6 +440,7 @@ class BackwardNodes:
             with uninterrupted():
                 self._gradients.policy_place, self.ended, self.innermost = before, None, outer
                 self.forget()
+                now.ways.clear()  # each refers to the pass
                 for hook in hooks:
                     hook.remove()
 
@@ -456,16 +453,13 @@ class BackwardNodes:
 
     def _listen(self, node: Any, note: LoggedOperation) -> list[Any]:
         is_sorted = note.is_one_call and not self.innermost.is_recorded  # its rule names the operand of each result
-        counts, edges = self.innermost.nodes, node.next_functions
-        are_added = [counts.get(target, 0) > 1 for target, _ in edges]
-        is_added = any(are_added)
-        is_single = len(edges) < 2 and note.place.observer is None
+        is_added = any(map(self.innermost.is_added, map(itemgetter(0), node.next_functions)))
+        is_single = len(node.next_functions) < 2 and note.place.observer is None
         keeps_formats = note.place.takes_formats or note.place.narrow is not None
         if (is_sorted or is_single and not keeps_formats) and not is_added:
             return []
-        way = self.innermost.way(node, self._gradients.simulation)
+        way = self._way(node)
         assert way is not None
-        way.are_added = are_added
         casts = keeps_formats and not is_sorted and any(map(way.narrows, note.operands))
         if is_single and not is_added and not casts:
             return []
@@ -515,17 +509,18 @@ def _is_plain(grad: torch.Tensor | None, path: str) -> bool:
     return tag.is_gradient and tag.owner == path
 
 
-def _operands(note: LoggedOperation, node: Any, notes: Notes, leaves: Leaves) -> list[Operand | None]:
+def _operands(node: Any, of: BackwardPass) -> list[Operand | None]:
     """Return the operand at the end of each edge of the node; None for an operand that requires no gradient."""
     # Operands are matched to edges by their origin, not by position: a node has an edge for every differentiable input,
     # while the note counts floating-point operands. Each match is removed from the list, because both operands of x * x
     # have the same origin.
+    note = of.notes[node]
     left, operands = list(note.operands), list[Operand | None]()
     for number, (target, result) in enumerate(node.next_functions):
         if target is None:
             operands.append(None)
             continue
-        path, format, origin = _edge_target(target, result, notes, leaves)
+        path, format, origin = _edge_target(target, result, of)
         for candidate in left:
             if candidate.origin == origin:
                 left.remove(candidate)
@@ -537,14 +532,14 @@ def _operands(note: LoggedOperation, node: Any, notes: Notes, leaves: Leaves) ->
     return operands
 
 
-def _edge_target(target: Any, result: int, notes: Notes, leaves: Leaves) -> tuple[str | None, Format, Origin]:
+def _edge_target(target: Any, result: int, of: BackwardPass) -> tuple[str | None, Format, Origin]:
     """Return the target of an edge: the path of the parameter that it leads to, if any, the format, and the origin."""
-    leaf = leaves.get(target)
+    leaf = of.leaves.get(target)
     if leaf is not None:
         tag = tag_of(leaf)
         path = tag.owner if tag.is_weight else None
         return path, tag.format or FORMAT_OF[leaf.dtype], (ACCUMULATING, id(leaf))
-    note, origin = notes.get(target), (target._sequence_nr(), result)
+    note, origin = of.notes.get(target), (target._sequence_nr(), result)
     return (None, FP32, origin) if note is None else (note.weight, note.format or FP32, origin)
 
 

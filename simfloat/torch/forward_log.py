@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.utils import checkpoint
@@ -22,8 +22,11 @@ from simfloat.formats import FP32, Format
 from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.simulation.arithmetic import Arithmetic, PendingEvents
 from simfloat.simulation.place import Place
-from simfloat.torch.open_run import OpenRun, active_run
+from simfloat.torch.open_run import active_run
 from simfloat.torch.tensors import FORMAT_OF, STORED, Tag, tag_of
+
+if TYPE_CHECKING:
+    from simfloat.torch.run_context import RunContext
 
 #: The maximum number of operations in the log; the oldest are removed first.
 REMEMBERED = 1 << 20
@@ -263,7 +266,7 @@ def is_recomputing() -> bool:
 class RecomputedPart:
     """A part of a forward pass that can run again later, at the same path."""
 
-    def __init__(self, function: Callable[..., Any], run: OpenRun) -> None:
+    def __init__(self, function: Callable[..., Any], run: RunContext) -> None:
         self._function, self._run = function, run
         self._moment, self._path, self._policy = run.simulation.stream_positions(), run.path, run.simulation.policy
 

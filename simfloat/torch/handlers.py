@@ -79,7 +79,7 @@ class Movement(Handler):
         """Return the result of PyTorch, with the tags of the operands."""
         # The fastest path, for views in backward passes and under no_grad: a tag belongs to the memory, which the view
         # shares, and no node of autograd must be noted.
-        if is_view(func) and run.is_unrecorded(func):
+        if run.is_unrecorded(func) and is_view(func):
             return func(*args, **options)  # the memory has a tag already
         operands = [] if self.makes else operands_of(run, func, args, options)
         note, format_sources = run.note(func, operands), operands

@@ -27,7 +27,7 @@ from simfloat.policy.overrides import COMPOSED
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.place import Place
 from simfloat.torch.forward_log import is_recomputing
-from simfloat.torch.open_run import OpenRun, active_run, is_transformed, without_dispatch
+from simfloat.torch.open_run import active_run, is_transformed, without_dispatch
 from simfloat.torch.phases import Backward
 from simfloat.torch.tensors import NARROW, WIDE, Narrow, Tag, numbers_of, put_tag, stored_format, tag_of, tensor_of
 
@@ -88,12 +88,12 @@ class Downcast(StraightThroughRounding):
         return g, None, None, None
 
 
-def has_upcasts(run: OpenRun) -> bool:
+def has_upcasts(run: Any) -> bool:
     """True if the policy keeps an upcast of the program: results have the widest format, or FP32 after an upcast."""
     return takes_formats(run) or run.simulation.place("multiply", run.path).upcast is not None
 
 
-def takes_formats(run: OpenRun) -> bool:
+def takes_formats(run: Any) -> bool:
     """True if additions take the widest format of their operands, and linear layers have a given format."""
     others, products = (run.simulation.place(name, run.path) for name in ("multiply", "linear"))
     return others.is_widest and not products.is_widest
@@ -146,7 +146,7 @@ def with_autocast_types(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def autocast_operands(run: OpenRun, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+def autocast_operands(run: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the operands of a recurrent layer as the program's autocast casts them: all operands of an LSTM are cast.
 
     An LSTM is one operation there, of oneDNN or cuDNN. For other layers, and for LSTMs with projections or sequences of
@@ -164,7 +164,7 @@ def autocast_operands(run: OpenRun, function: Callable[..., Any], args: tuple[An
     return x, (h, c), parameters, *others
 
 
-def round_state(run: OpenRun, x: torch.Tensor) -> torch.Tensor:
+def round_state(run: Any, x: torch.Tensor) -> torch.Tensor:
     """Round a state to the format that a recurrent layer uses."""
     place = run.simulation.place("linear", run.path)
     products = (place.without_observer if is_recomputing() else place).forward

@@ -6,18 +6,18 @@ Hooks report when a call begins. PyTorch does not report its end if Ctrl-C or an
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import local
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch.autograd import forward_ad
 
-from simfloat.formats import Format
-from simfloat.simulation import Simulation
+if TYPE_CHECKING:
+    from simfloat.torch.run_context import RunContext
 
 #: A ``with`` block in which PyTorch carries out operations itself, without a dispatch mode.
 without_dispatch = torch._C._DisableTorchDispatch
@@ -28,53 +28,22 @@ _scales: ContextVar[bool] = ContextVar("simfloat.torch scaling", default=False)
 is_scaling = _scales.get
 
 
-class OpenRun(Protocol):
-    """A protocol: the part of a run that wrappers of PyTorch's functions use."""
-
-    simulation: Simulation
-    run: Any  # the `Run` of the user's program
-    constant_format: Format | None  # the format of values that depend on no tensor; None for data
-
-    @property
-    def path(self) -> str:
-        """The path of the module that runs forward or backward."""
-        ...
-
-    def at_path(self, path: str) -> AbstractContextManager[None]:
-        """Open a block that runs at the path of this module."""
-        ...
-
-    def backward(
-        self, roots: Iterable[Any], *, accumulates: bool, is_recorded: bool, is_whole: bool
-    ) -> AbstractContextManager[None]:
-        """Open a block in which a backward pass runs from these tensors.
-
-        `accumulates` is True if gradients are added to `.grad`, `is_recorded` if the pass itself is recorded for
-        gradients of gradients, and `is_whole` if the pass reaches all leaves.
-        """
-        ...
-
-    def in_place_of(self, path: str, x: Any) -> Any:
-        """Return a tensor that replaces a parameter in a call, rounded to the `weights` of the parameter."""
-        ...
-
-
 # This is an attribute of the thread, not a context variable: autograd numbers its nodes per thread, so a run belongs to
 # one thread anyway, and every wrapper of a PyTorch function reads this first.
 class _ThisThread(local):
-    run: OpenRun | None = None
+    run: RunContext | None = None
     is_paused = False
 
 
 _thread = _ThisThread()
 
 
-def open_run() -> OpenRun | None:
+def open_run() -> RunContext | None:
     """Return the run that is open in this thread, paused or not; None outside every block."""
     return _thread.run
 
 
-def active_run() -> OpenRun | None:
+def active_run() -> RunContext | None:
     """Return the run that is open in this thread; None outside every block, and while the run is paused."""
     return None if _thread.is_paused else _thread.run
 
@@ -96,7 +65,7 @@ def this_thread() -> object:
     return _thread.token
 
 
-def set_open_run(run: OpenRun | None) -> None:
+def set_open_run(run: RunContext | None) -> None:
     """Set the run that is open in this thread; None closes it."""
     _thread.run = run
 

@@ -56,7 +56,7 @@ def _state_of(parameter: torch.Tensor) -> tuple[int, int]:
 
 
 def _moments_of(parameter: torch.Tensor, optimizer: torch.optim.Optimizer) -> Iterable[tuple[str, Any]]:
-    """Return the state of a parameter by name. The hash of a tensor is a function in Python, which this saves for SGD."""
+    """Return the state of a parameter by name; for plain SGD without a lookup, which calls Python for a hash."""
     return optimizer.state.get(parameter, {}).items() if optimizer.state else ()
 
 

@@ -12,8 +12,9 @@ program calls the operation by another name, or by a function that a module stor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -88,7 +89,8 @@ def _of_operand(g: Any, arguments: Sequence[Any], outputs: Sequence[Any], mask: 
     return g, *arguments
 
 
-class FormulaCall(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class FormulaCall:
     """An operation of PyTorch and its backward pass, by their formulas: (arithmetic, *arguments) -> values.
 
     `arguments_back` returns the arguments of the backward pass for (g, arguments, outputs, mask), where `outputs` are
@@ -114,10 +116,15 @@ class FormulaCall(NamedTuple):
     is_in_place: bool = False  # the result is written to the first argument
     has_own_layout: bool = False  # gradients are in C order, not in the order of the gradient of the result
 
-    @property
+    @cached_property
     def how(self) -> str:
         """The way of execution, for tables."""
         return "decomposition" if self.is_composite else "rule"
+
+    @cached_property
+    def returns_one(self) -> bool:
+        """True if PyTorch's operation returns one tensor."""
+        return len(self.operation._schema.returns) == 1
 
 
 def kernel_of(call: FormulaCall, original: Any) -> Callable[..., Any]:
@@ -221,8 +228,8 @@ class FormulaNode(torch.autograd.Function):
         context: Any, run: RunContext, call: FormulaCall, place: Place, arguments: Arguments, *operands: Tensor | None
     ) -> Tensor | tuple[Tensor, ...]:
         """Return the results of PyTorch's operation."""
-        given = operands if len(operands) == 1 else [x for x in operands if x is not None]
-        note = run.notes.begin(place, given)  # type: ignore[arg-type]
+        present = operands if len(operands) == 1 else [x for x in operands if x is not None]
+        note = run.notes.begin(place, present)  # type: ignore[arg-type]
         u, tensors = _arithmetic_at(run, call, place), list[Tensor]()
         outputs = call.formula(u, *run.parameters.arrays(arguments))
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -245,7 +252,7 @@ class FormulaNode(torch.autograd.Function):
         # Otherwise autograd creates a tensor of zeros for a result without a gradient, and a formula would round zeros.
         context.set_materialize_grads(False)
         context.run, context.call, context.note, context.count = run, call, note, len(tensors)
-        context.is_given = (True,) if given is operands else [x is not None for x in operands]
+        context.is_given = (True,) if present is operands else [x is not None for x in operands]
         context.arguments = [None if isinstance(x, Tensor) else x for x in arguments]
         # As in PyTorch, only the factors that the needed gradients read are saved.
         needed = context.needs_input_grad[:3:-1] if call.is_product else (True,) * len(call.reads)
@@ -255,7 +262,7 @@ class FormulaNode(torch.autograd.Function):
         context.save_for_backward(*saved, *[tensors[i] for i in call.outputs])
         if not call.are_differentiable:
             context.mark_non_differentiable(*tensors[1:])
-        return tensors[0] if len(call.operation._schema.returns) == 1 else tuple(tensors)
+        return tensors[0] if call.returns_one else tuple(tensors)
 
     @staticmethod
     @in_usual_environment
@@ -362,7 +369,7 @@ def store_gradient(
     `view` the operation between the parameter and the operand.
     """
     leaf, events = run.backward_nodes.innermost.completed.get(str(operand.path)), arithmetic.target.observer
-    if isinstance(events, PendingEvents) and leaf is not None:
+    if leaf is not None and events is not None and isinstance(events, PendingEvents):
         events.release(operand.path if leaf.grad is None else None)
     if leaf is None or not takes_whole(leaf, str(operand.path)):
         return gradient_tensor(array, arithmetic, node)
@@ -383,5 +390,5 @@ def store_gradient(
 def gradient_tensor(array: NDArray, arithmetic: Arithmetic, node: int) -> Tensor:
     """Return a gradient that the node of this number computed, with the events that the arithmetic has kept."""
     observer = arithmetic.target.observer
-    events = observer.detach() if isinstance(observer, PendingEvents) else None
+    events = observer.detach() if observer is not None and isinstance(observer, PendingEvents) else None
     return tagged_tensor(array, Tag(arithmetic.target.format, True, node=node, events=events))

@@ -338,9 +338,9 @@ class RunContext:
         """Note an operation of the forward pass or of a backward pass, if autograd records it."""
         if not operands or not torch.is_grad_enabled():
             return None
-        node = self.backward_nodes.current()
+        node = None if current_node() is None else self.backward_nodes.current()
         if node is None:
-            place = self.simulation.place(operation, self.path, self.composites)
+            place = self.simulation.place_at(operation, self.path_of(None), self.composites)
             return self.notes.begin(self.in_operand_types(place, operands), operands)
         leaf: Any = current_node()
         note = self.gradients.note(leaf.variable) if node.number == ACCUMULATING else node.note
@@ -352,7 +352,9 @@ class RunContext:
 
     def note(self, func: Any, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
         """Note a movement for the backward pass, if there is one."""
-        return None if self.is_unrecorded(func) else self._note_operation(_movement(func), operands)
+        if func is DETACH and self.notes.knows_last:
+            return None
+        return self._note_operation(_movement(func), operands)
 
     def place_of_movement(self, func: Any) -> Place:
         """Return the place of an operation that moves values."""

@@ -131,9 +131,19 @@ for _handler in RULES.values():
 name_operation(quantization.ScaledProduct.operation, "contraction")
 
 
+#: The handlers that were found, by the identity of the operation. The cache of `handler_of` keeps the operations alive.
+#: The hash of an operation is a function in Python, which a lookup in that cache calls each time.
+HANDLERS: dict[int, Handler] = {}
+
+
 @cache
 def handler_of(func: Any) -> Handler:
     """Return the handler of an operation. Without a rule, this is a handler that raises an error."""
+    handler = HANDLERS[id(func)] = _find_handler(func)
+    return handler
+
+
+def _find_handler(func: Any) -> Handler:
     if not isinstance(func, torch._ops.OpOverload):
         return UnsupportedOperation("it is not an operation of a library, but a higher-order operator.")
     space, name, overload = func.namespace, func.overloadpacket.__name__, func._overloadname
@@ -161,6 +171,7 @@ def handler_of(func: Any) -> Handler:
 def forget() -> None:
     """Clear the cache of handlers, after a rule was added."""
     # With the cache, the search costs no time: there is one entry for each overload that a program uses.
+    HANDLERS.clear()
     handler_of.cache_clear()
 
 

@@ -26,10 +26,11 @@ from simfloat.policy.policy import as_policy
 from simfloat.policy.roles import UPDATE
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import Switch, SwitchingRule
+from simfloat.torch.backward import current_node
 from simfloat.torch.open_run import active_run, open_run, pause, set_open_run
 from simfloat.torch.paths import tensors_in
 from simfloat.torch.run_context import RunContext, Shown
-from simfloat.torch.search import handler_of
+from simfloat.torch.search import HANDLERS, handler_of
 from simfloat.torch.settings import with_fused_kernels, without_fused_kernels
 from simfloat.torch.tensors import call_model
 from simfloat.uninterrupted import uninterrupted
@@ -56,9 +57,9 @@ class DispatchMode(TorchDispatchMode):
         # This runs for every operation; an empty dispatch mode takes 9 to 14 us an operation. The other mechanisms do
         # not work: function modes and torch.fx do not cover the backward pass, torch.fx fails on data-dependent Python,
         # and tensor subclasses would have to replace the user's parameters.
-        handler, run = handler_of(func), self.run
+        handler, run = HANDLERS.get(id(func)) or handler_of(func), self.run
         args, options = run.parameters.arguments_as_read(func, args, options)
-        node = run.backward_nodes.current()
+        node = None if current_node() is None else run.backward_nodes.current()
         # Parts of a composite do not wait: the composite itself has waited, or its rule names the operand of each
         # gradient.
         deferred = None if node is None or node.way is None or run.composites else node.way.deferred
