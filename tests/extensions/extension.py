@@ -33,7 +33,7 @@ def copied(to):
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("*.kernel", "*.ipynb"))
+            shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("*.kernel", "*.function", "*.ipynb"))
         else:
             shutil.copy(source, to / name)
 
