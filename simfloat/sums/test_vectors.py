@@ -23,11 +23,13 @@ from simfloat.arithmetic.machines import on_cpu
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.testfloat import (
     BOOLEAN,
+    COMPARISONS,
     SIMFLOAT_NAMES,
     Kind,
     Signature,
     compute_testfloat,
     digits_of,
+    is_signalling,
     read_field,
     read_flags,
     signature_of,
@@ -91,6 +93,11 @@ class Case(NamedTuple):
         if self.flags is not None:
             return self.flags
         return self.accumulator is None or consists_of_operations(self.accumulator)
+
+    @property
+    def compares(self) -> bool:
+        """True for a comparison, for which the flags of signalling NaN are known: they raise invalid."""
+        return self.signature is not None and self.signature.operation in COMPARISONS
 
     @property
     def rounds_sums(self) -> bool:
@@ -169,9 +176,13 @@ def case_of(
                 f"got {format!r}."
             )
         return _case_of_sums(as_formats(format), rounding, output, accumulate, flags, blocks)
-    signature = signature_of(operation)
     result_format = None if format is None else as_format(format)
+    signature = signature_of(operation, result_format)
     if signature is not None:
+        if signature.takes_format and result_format is None:
+            raise ValueError(
+                f"{operation!r} needs the format of its operands, such as FP16; 'f16_{operation}' names it itself."
+            )
         _check_format(result_format, signature.kinds, operation)
         if rounding is not None and signature.rounding not in (None, as_rounding(rounding)):
             raise ValueError(f"{operation} names its rounding, {signature.rounding}; got {rounding} as well.")
@@ -239,8 +250,9 @@ def write_vectors(
     Parameters:
         path: the file.
         operation: the name of a function of simfloat, such as ``"round"`` or ``"add"``; a name of TestFloat,
-            such as ``"f16_to_i32"``; or ``"dot"``, a sum of products. As in TestFloat, roundings to integers raise
-            inexact only if the name ends in ``_x``: ``"f16_to_i32_x"``, ``"f16_roundToInt_rx_minMag"``.
+            such as ``"f16_to_i32"`` or ``"f16_to_i8"``; ``"to_i8"`` and so on, from any format; or ``"dot"``, a sum of
+            products. As in TestFloat, roundings to integers raise inexact only if the name ends in ``_x``:
+            ``"f16_to_i32_x"``, ``"f16_roundToInt_rx_minMag"``.
         operands_format_rounding: the operands, which are numbers of the format; then the format; and a rounding mode,
             if it is not nearest_even. Names of TestFloat contain the format, which is left out. The operands of
             ``"dot"`` are a, b and c: matrices with a row for each sum, and the numbers from which the sums start. Their
@@ -276,15 +288,16 @@ def write_vectors(
     path = file_path(path)
     signature = signature_of(operation)
     count = 3 if operation == DOT else signature.operands if signature else _operands_of(operation)
-    least = count if signature else count + 1
+    needs_format = signature is None or signature.takes_format
+    least = count + needs_format
     if not least <= len(operands_format_rounding) <= count + 2:
-        format_text = (" a, b and c," if operation == DOT else ",") + ("" if signature else " a format,")
+        format_text = (" a, b and c," if operation == DOT else ",") + (" a format," if needs_format else "")
         raise ValueError(
             f"write_vectors takes a path, {operation!r}, its {count} operands{format_text} and a rounding if you "
             f"like; got {len(operands_format_rounding)} arguments behind {operation!r}."
         )
     operands, options = operands_format_rounding[:count], list(operands_format_rounding[count:])
-    format = options.pop(0) if not signature or (options and isinstance(options[0], Format)) else None
+    format = options.pop(0) if needs_format or (options and isinstance(options[0], Format)) else None
     case = case_of(operation, format, options[0] if options else None, output, accumulate, False, flags, blocks)
     if (scales is not None) != bool(case.block):
         has = "reads scales of blocks" if case.block else "has none; 'dot' reads them with blocks=(32, simfloat.E8M0)"
@@ -440,7 +453,7 @@ def vectors_of(cases: Sequence[tuple[int, list[str]]], case: Case, path: Path) -
     signalling = np.zeros(len(rows), np.bool_)
     for column, numbers, kind in zip(codes, columns, kinds, strict=False):
         if isinstance(kind, Format):
-            signalling |= np.isnan(numbers) & _is_signalling(column, kind)
+            signalling |= np.isnan(numbers) & is_signalling(column, kind)
     flags = codes[-1].astype(np.uint8) if has_flags else np.zeros(len(rows), np.uint8)
     if case.operation == DOT:
         ends = np.cumsum(counts).tolist()
@@ -513,13 +526,6 @@ def _check_roundings(x: NDArray, result: NDArray, kinds: Sequence[Kind], path: P
         )
 
 
-def _is_signalling(codes: NDArray[np.uint64], format: Format) -> NDArray[np.bool_]:
-    """Return True for signalling NaN among the codes: in IEEE formats, the first of several fraction bits is 0."""
-    if format.special != "ieee" or format.mantissa_bits < 2:
-        return np.zeros(codes.shape, np.bool_)
-    return (codes >> np.uint64(format.mantissa_bits - 1)) & np.uint64(1) == 0
-
-
 def _operands_of(operation: Any) -> int:
     """Return the number of operands of an operation."""
     if operation == "round":
@@ -530,8 +536,9 @@ def _operands_of(operation: Any) -> int:
         advice = width_hint(str(operation))
         if "_to_" in str(operation) and not advice:
             raise ValueError(
-                f"{operation!r} is no conversion of TestFloat, such as 'f16_to_i32', to integers of 32 or 64 bits. For "
-                "others write 'round' with a pair of formats: (FP16, fixed(8, symmetric=False)) for 'f16_to_i8'."
+                f"{operation!r} is no conversion of TestFloat, such as 'f16_to_i32', to integers of 8, 16, 32 or 64 "
+                "bits. For others write 'round' with a pair of formats: (FP16, fixed(4, symmetric=False)) for "
+                "'f16_to_i4'."
             )
         raise ValueError(
             f"operation is 'round' or one of {', '.join(OPERATIONS)}, or a name of TestFloat such as 'f16_add'; got "

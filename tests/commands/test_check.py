@@ -3,11 +3,13 @@
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import simfloat as sf
 from simfloat.__main__ import main
-from simfloat.tools.commands.unit import KEYS, VERSION
+from simfloat.sums.test_vectors import read_cases, vectors_of
+from simfloat.tools.commands.unit import KEYS, VERSION, read_unit
 
 ADDER = 'operation = "add"\nformat = "FP16"\nrounding = "toward_zero"\ncases = 40\n'
 
@@ -23,6 +25,8 @@ UNITS = {
     "rounding": 'operation = "round"\nformat = "BF16"\n',
     "fixed": 'operation = "multiply"\nformat = "fixed(8, 4)"\noutput = "fixed(8, 4, symmetric=False)"\n',
     "modulo": 'operation = "remainder"\nformat = "Format(4, 5)"\n',
+    "bytes": 'operation = "to_ui8_rx_minMag"\nformat = "Format(4, 5)"\n',
+    "equality": 'operation = "bf16_eq"\n',
 }
 
 
@@ -46,7 +50,7 @@ def test_vectors_of_a_unit_agree_with_their_description(name, tmp_path, capsys):
 
 def test_the_vectors_of_a_description_are_the_same_everywhere(tmp_path):
     digest = sha256(b"".join(write_unit(tmp_path, name, text).read_bytes() for name, text in UNITS.items()))
-    assert (VERSION, digest.hexdigest()[:16]) == (4, "3b516ffb006fa1b6"), "files that change need another version"
+    assert (VERSION, digest.hexdigest()[:16]) == (5, "9c8c05ecdace9140"), "files that change need another version"
 
 
 def test_operands_of_a_rounding_may_be_codes_of_fp32(tmp_path, capsys):
@@ -171,6 +175,22 @@ def test_flags_and_signs_of_zeros_are_compared_and_signalling_nan_are_not(tmp_pa
         path.write_text(f"{line}\n")
         assert main(["check", str(path)]) == code
         assert words in capsys.readouterr().out
+
+
+def test_comparisons_with_signalling_nan_raise_invalid(tmp_path, capsys):
+    for name, kinds in (("f16_eq", 2), ("e5m2_lt_quiet", 2), ("bf16_le", 1), ("e4m3_eq", 0)):
+        path = write_unit(tmp_path, "unit", f'operation = "{name}"\n')
+        unit = read_unit(str(tmp_path / "unit.toml"))
+        cases = vectors_of(read_cases(path, name), unit.case, path)
+        are_nan = np.isnan(cases.operands).any(axis=0)
+        of_nan = cases.flags[are_nan]
+        # `le` raises invalid for quiet NaN as well, and E4M3 has no signalling NaN.
+        assert len(set(of_nan.tolist())) == max(kinds, 1) and not cases.flags[~are_nan].any()
+        assert (cases.flags[cases.signalling] == 16).all() and (cases.signalling.sum() >= 4) == (kinds > 0)
+        assert main(["check", str(path)]) == 0
+        if kinds == 2:
+            path.write_text(path.read_text().replace(" 10\n", " 00\n"))
+            assert main(["check", str(path)]) == 1 and "expected False, flags 10: invalid" in capsys.readouterr().out
 
 
 def test_unknown_and_undriven_digits_differ_from_every_result(tmp_path, capsys):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import simfloat as sf
 from simfloat.arithmetic.memory_images import UNKNOWN, unknown_digits_message
 from simfloat.arithmetic.testfloat import Kind, digits_of, exact_name, without_prefix
-from simfloat.formats.exceptions import INEXACT
+from simfloat.formats.exceptions import INEXACT, INVALID
 from simfloat.formats.rounding import MODES
 from simfloat.sums.test_vectors import DOT, Case, Vectors, case_of, has_single_operands, read_cases, vectors_of
 from simfloat.terminal import argument_type
@@ -84,8 +84,11 @@ def _compare(path: Path, unit: Unit | None) -> int:
     are_wrong = ~_are_equal(result, vectors.result)
     are_wrong[list(unknown_results)] = True
     differs = are_wrong
+    if flags is not None and case.compares:
+        flags = np.where(vectors.signalling, flags | np.uint8(INVALID), flags)
     if flags is not None:
-        differs = are_wrong | (flags != file_flags) & ~vectors.signalling
+        is_unclear = vectors.signalling & (not case.compares)
+        differs = are_wrong | (flags != file_flags) & ~is_unclear
     if np.isnan(result).any():
         print("All NaN are equal: payloads are not compared.")
     is_complete = unit is None or not unit.names_cases or _has_all_cases(path, unit, case, cases, vectors)
@@ -209,7 +212,7 @@ def _title(case: Case) -> str:
     how = str(case.accumulator if case.operation == DOT else case.rounding)
     if case.operation == DOT and case.rounding != sf.nearest_even:
         how += f", rounded {case.rounding}"
-    formats = "" if case.signature else f" in {case.kinds[0]}"
+    formats = "" if case.signature and not case.signature.takes_format else f" in {case.kinds[0]}"
     if case.operation == DOT and case.kinds[1] != case.kinds[0]:
         formats += f" and {case.kinds[1]}"
     output = f" to {case.kinds[-1]}" if not case.signature and case.kinds[-1] != case.kinds[0] else ""

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import simfloat as sf
 from simfloat.arithmetic.bit_stream import Draw, random_words
-from simfloat.arithmetic.testfloat import COMPARISONS, SIMFLOAT_NAMES, Kind
+from simfloat.arithmetic.testfloat import COMPARISONS, SIMFLOAT_NAMES, Kind, has_signalling_nan
 from simfloat.sums.test_vectors import DOT, Case
 
 #: The largest exponent of far larger products that cancel. It is so small that sums in FP16 do not overflow.
@@ -67,6 +67,9 @@ SPECIAL = {
     "inf 1 inf, 1 inf 1, 1 1 -inf, max max -inf, max -max inf, 1 1 -1, -1 1 1, 0 1 -0, 0 0 -0, -0 1 -0, -0 0 0, "
     "nan 1 1, 1 nan 1, 1 1 nan, nan inf 0, 0 nan inf, inf 1 nan, nan nan nan",
 }
+
+#: The last special operands of comparisons, whose NaN are signalling in the file.
+OF_SIGNALLING_NAN = ", nan 1, 1 nan, nan inf, inf nan, nan nan, nan nan, nan nan"
 
 
 def _none_lacks_result(operands: list[NDArray]) -> NDArray[np.bool_]:
@@ -295,7 +298,8 @@ class Operands(NamedTuple):
             edges = _edges(kinds[0]).tolist()
             special = [[x] for x in [*edges, *(-x for x in edges if x == np.inf and kinds[0].signed)]]
         else:
-            texts = [row.split() for row in SPECIAL.get(len(kinds), "").split(", ")]
+            more = OF_SIGNALLING_NAN if self.case.compares and has_signalling_nan(kinds[0]) else ""
+            texts = [row.split() for row in (SPECIAL.get(len(kinds), "") + more).split(", ")]
             rows = [[_special_number(*pair) for pair in zip(row, kinds, strict=False)] for row in texts]
             special = [[x for x in row if x is not None] for row in rows if None not in row]
         places = np.flatnonzero(np.arange(self.cases) % FAMILIES < NEAR)
