@@ -15,43 +15,28 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic import functions, operations
+from simfloat.arithmetic import operations
 from simfloat.arithmetic.bit_stream import Stream
-from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
 from simfloat.arithmetic.codes import encode, hexadecimal_texts
 from simfloat.arithmetic.machines import on_cpu
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.testfloat import (
     BOOLEAN,
-    COMPARISONS,
-    SIMFLOAT_NAMES,
     Kind,
-    Signature,
-    compute_testfloat,
     digits_of,
     is_signalling,
     read_field,
     read_flags,
     signature_of,
     values_of,
-    width_hint,
     without_prefix,
 )
-from simfloat.common import check_flags, did_you_mean, file_path, is_integer
+from simfloat.common import file_path
 from simfloat.environment import in_usual_environment
-from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even, toward_negative, toward_positive
+from simfloat.formats import FP64, Format, toward_negative, toward_positive
 from simfloat.formats.catalog import FormatLike
-from simfloat.formats.rounding import as_rounding
 from simfloat.sums.accumulator import Accumulator
-from simfloat.sums.by_operations import consists_of_operations
-from simfloat.sums.integers import FormatPair, as_formats
-from simfloat.sums.product import matmul, refuse_rounding
-from simfloat.sums.scales import Scales
-from simfloat.sums.sequential import as_accumulator
-
-#: The rows of simfloat's own operations, and the name of a sum of products.
-OPERATIONS = FUNCTIONS | REPRESENTABLE
-DOT = "dot"
+from simfloat.sums.vector_cases import DOT, Case, case_of, operand_count
 
 #: Comments, and the sentences of `testfloat_ver` and `testfloat`.
 COMMENT = re.compile(r"(?://|#).*")
@@ -74,159 +59,6 @@ class Vectors(NamedTuple):
     result: NDArray[Any]
     flags: NDArray[np.uint8]
     signalling: NDArray[np.bool_]
-
-
-class Case(NamedTuple):
-    """The operation of a file: its name, the kinds of its fields, and its options."""
-
-    operation: str
-    kinds: tuple[Kind, ...]  # of the operands, and of the result
-    rounding: Rounding = nearest_even  # of a sum, the mode of the rounding to its output
-    signature: Signature | None = None  # of an operation of TestFloat
-    accumulator: Accumulator | None = None  # of a sum
-    flags: bool | None = None  # None for the default of the operation
-    block: int = 0  # the products of a block with scales; 0 without scales
-
-    @property
-    def has_flags(self) -> bool:
-        """True if lines have flags. By default, sums have flags only if each step is a rounded operation."""
-        if self.flags is not None:
-            return self.flags
-        return self.accumulator is None or consists_of_operations(self.accumulator)
-
-    @property
-    def compares(self) -> bool:
-        """True for a comparison, for which the flags of signalling NaN are known: they raise invalid."""
-        return self.signature is not None and self.signature.operation in COMPARISONS
-
-    @property
-    def rounds_sums(self) -> bool:
-        """True if sums are rounded to another format than the accumulator's."""
-        return self.accumulator is not None and self.kinds[-1] != self.accumulator.result
-
-    def columns(self, fields: int) -> tuple[list[Kind], list[int]]:
-        """Return the kinds of all operands and of the result in a line, and the number of columns of each operand."""
-        if self.operation != DOT:
-            return list(self.kinds), [1] * (len(self.kinds) - 1)
-        terms = max((fields - 2) // 2, 0)
-        if self.block:
-            terms -= -(-terms // (self.block + 1))
-        blocks = [-(-terms // self.block)] * 2 if self.block else []
-        counts = [terms, terms, *blocks, 1]
-        return [kind for kind, count in zip(self.kinds, [*counts, 1], strict=True) for _ in range(count)], counts
-
-    def compute(self, operands: Sequence[NDArray], stream: Stream | None = None) -> tuple[NDArray, NDArray | None]:
-        """Return results and flags; None for flags if the operation has none."""
-        if self.signature is not None:
-            results, raised = compute_testfloat(self.signature, operands, self.rounding, stream)
-            return results, raised if self.has_flags else None
-        result = self.kinds[-1]
-        assert isinstance(result, Format)
-        if self.accumulator is None:
-            pair: tuple[NDArray, NDArray] = _function(self.operation)(
-                *operands, result, self.rounding, stream=stream, flags=True
-            )
-            return pair if self.has_flags else (pair[0], None)
-        return self._sums(self.accumulator, operands, stream)
-
-    def _sums(
-        self, accumulator: Accumulator, operands: Sequence[NDArray], stream: Stream | None
-    ) -> tuple[NDArray, NDArray | None]:
-        """Return the sums of the products of rows, and their flags."""
-        a, b, *scales, c = operands
-        if not accumulator.takes_initial and (c != 0).any():
-            raise ValueError(f"{accumulator} has no partial sum that could start from c; pass zeros.")
-        initial = c[:, np.newaxis, np.newaxis] if accumulator.takes_initial else None
-        of_blocks: Any = Scales(scales[0][:, np.newaxis], scales[1][:, :, np.newaxis], self.block) if scales else None
-        pair = matmul(
-            a[:, np.newaxis, :], b[:, :, np.newaxis], inputs=(self.kinds[0], self.kinds[1]), accumulate=accumulator,
-            output=self.kinds[-1], rounding=self.rounding if self.rounds_sums else None, scales=of_blocks,
-            initial=initial, stream=stream, flags=self.has_flags,
-        )  # fmt: skip
-        sums, raised = pair if self.has_flags else (pair, None)
-        return sums.reshape(-1), None if raised is None else raised.reshape(-1)
-
-
-@in_usual_environment
-def case_of(
-    operation: Any,
-    format: FormatLike | tuple[FormatLike, FormatLike] | None,
-    rounding: Any = None,
-    output: FormatLike | None = None,
-    accumulate: Accumulator | FormatLike | None = None,
-    is_single: bool = False,
-    flags: bool | None = None,
-    blocks: tuple[int, FormatLike] | None = None,
-) -> Case:
-    """Read the description of an operation; ValueError if something is invalid or missing.
-
-    `is_single` is True for roundings of FP32 numbers; by default they have FP64 operands.
-    """
-    if flags is not None:
-        check_flags(flags=flags)
-    if blocks is not None and operation != DOT:
-        raise ValueError(f"Only 'dot' has scales of blocks; got {operation!r}.")
-    if isinstance(format, tuple):
-        if operation == "round" and accumulate is None and output is None:
-            mode = nearest_even if rounding is None else as_rounding(rounding)
-            return Case(operation, as_formats(format), mode, flags=flags)
-        if operation != DOT or accumulate is None:
-            raise ValueError(
-                "Only 'round' has a pair of formats, of operands and results, and 'dot' with accumulate=, of a and b; "
-                f"got {format!r}."
-            )
-        return _case_of_sums(as_formats(format), rounding, output, accumulate, flags, blocks)
-    result_format = None if format is None else as_format(format)
-    signature = signature_of(operation, result_format)
-    if signature is not None:
-        if signature.takes_format and result_format is None:
-            raise ValueError(
-                f"{operation!r} needs the format of its operands, such as FP16; 'f16_{operation}' names it itself."
-            )
-        _check_format(result_format, signature.kinds, operation)
-        if rounding is not None and signature.rounding not in (None, as_rounding(rounding)):
-            raise ValueError(f"{operation} names its rounding, {signature.rounding}; got {rounding} as well.")
-        mode = signature.rounding or nearest_even if rounding is None else as_rounding(rounding)
-        return Case(operation, signature.kinds, mode, signature, flags=flags)
-    count = 3 if operation == DOT else _operands_of(operation)
-    if result_format is None:
-        raise ValueError(
-            f"read_vectors needs the format of {operation!r}: write read_vectors(path, {operation!r}, simfloat.FP16), "
-            "or a name of TestFloat such as 'f16_add'."
-        )
-    mode = nearest_even if rounding is None else as_rounding(rounding)
-    if (operation == DOT) != (accumulate is not None):
-        raise ValueError("accumulate= is the accumulator of 'dot', which needs one; other operations have none.")
-    if accumulate is not None:
-        return _case_of_sums((result_format, result_format), rounding, output, accumulate, flags, blocks)
-    of_operands = _format_of_operands(operation, result_format, is_single)
-    return Case(operation, (*[of_operands] * count, as_format(output or result_format)), mode, flags=flags)
-
-
-def _case_of_sums(
-    formats: FormatPair,
-    rounding: Any,
-    output: FormatLike | None,
-    accumulate: Accumulator | FormatLike,
-    flags: bool | None,
-    blocks: tuple[int, FormatLike] | None,
-) -> Case:
-    """Return the case of sums of products of numbers of two formats."""
-    accumulator = as_accumulator(accumulate).for_inputs(*formats)
-    if blocks is not None and accumulator.scales:
-        raise ValueError(f"{accumulator} has scales of its own, of blocks of {accumulator.scales[0]} products.")
-    if blocks is not None and not (isinstance(blocks, tuple) and len(blocks) == 2 and is_integer(blocks[0], 1)):
-        raise ValueError(f"Blocks are a number of products and the format of scales, as (32, E8M0); got {blocks!r}.")
-    block, scale = blocks or accumulator.scales or (0, FP32)
-    result = accumulator.result if output is None else as_format(output)
-    if result is None:
-        raise ValueError("An exact sum has no format of its own: pass output=, the format it is rounded to.")
-    kinds = (*formats, *([as_format(scale)] * 2 if block else []), accumulator.result or result, result)
-    mode = nearest_even if rounding is None else as_rounding(rounding)
-    case = Case(DOT, kinds, mode, None, accumulator, flags, block)
-    if rounding is not None and not case.rounds_sums:
-        refuse_rounding(accumulator, mode)
-    return case
 
 
 @in_usual_environment
@@ -287,7 +119,7 @@ def write_vectors(
     """
     path = file_path(path)
     signature = signature_of(operation)
-    count = 3 if operation == DOT else signature.operands if signature else _operands_of(operation)
+    count = 3 if operation == DOT else signature.operands if signature else operand_count(operation)
     needs_format = signature is None or signature.takes_format
     least = count + needs_format
     if not least <= len(operands_format_rounding) <= count + 2:
@@ -416,7 +248,7 @@ def read_vectors(
     """
     path = file_path(path)
     if signature_of(operation) is None and operation != DOT:
-        _operands_of(operation)
+        operand_count(operation)
     cases = read_cases(path, operation)
     case = case_of(operation, format, None, output, accumulate, has_single_operands(cases), flags, blocks)
     vectors = vectors_of(cases, case, path)
@@ -460,13 +292,6 @@ def vectors_of(cases: Sequence[tuple[int, list[str]]], case: Case, path: Path) -
         parts = [columns[end - count : end] for end, count in zip(ends[:-1], counts[:-1], strict=True)]
         columns = [*(np.array(part).T.reshape(len(rows), len(part)) for part in parts), columns[-1]]
     return Vectors(tuple(columns), result, flags, signalling)
-
-
-def _check_format(format: Format | None, kinds: Sequence[Kind], operation: str) -> None:
-    """Raise ValueError if an operation of TestFloat does not have this format."""
-    if format is not None and format not in kinds:
-        names = ", ".join(str(kind) for kind in dict.fromkeys(kinds) if isinstance(kind, Format))
-        raise ValueError(f"{operation} is an operation of TestFloat on {names}, got the format {format}; leave it out.")
 
 
 def _cases(lines: Sequence[str], path: Path, operation: str) -> Iterator[tuple[int, list[str]]]:
@@ -524,35 +349,3 @@ def _check_roundings(x: NDArray, result: NDArray, kinds: Sequence[Kind], path: P
             f"operands are integers, read the file by TestFloat's name, such as '{integer}_to_f16' or "
             f"'u{integer}_to_f16'."
         )
-
-
-def _operands_of(operation: Any) -> int:
-    """Return the number of operands of an operation."""
-    if operation == "round":
-        return 1
-    if not isinstance(operation, str) or operation not in OPERATIONS:
-        name = str(operation).rpartition("_")[2]
-        hint = f" Did you mean {SIMFLOAT_NAMES[name]!r}?" if name in SIMFLOAT_NAMES else did_you_mean(name, OPERATIONS)
-        advice = width_hint(str(operation))
-        if "_to_" in str(operation) and not advice:
-            raise ValueError(
-                f"{operation!r} is no conversion of TestFloat, such as 'f16_to_i32', to integers of 8, 16, 32 or 64 "
-                "bits. For others write 'round' with a pair of formats: (FP16, fixed(4, symmetric=False)) for "
-                "'f16_to_i4'."
-            )
-        raise ValueError(
-            f"operation is 'round' or one of {', '.join(OPERATIONS)}, or a name of TestFloat such as 'f16_add'; got "
-            f"{operation!r}.{advice or hint}"
-        )
-    return len(OPERATIONS[operation].operands)
-
-
-def _format_of_operands(operation: str, format: Format, is_single: bool = False) -> Format:
-    """Return the format of operands: the format of the result, or FP64 or FP32 for a rounding."""
-    if operation != "round":
-        return format
-    return FP32 if is_single else FP64
-
-
-def _function(operation: str) -> Any:
-    return operations.round if operation == "round" else getattr(functions, operation)

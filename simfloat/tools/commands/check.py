@@ -17,7 +17,8 @@ from simfloat.arithmetic.memory_images import UNKNOWN, unknown_digits_message
 from simfloat.arithmetic.testfloat import Kind, digits_of, exact_name, without_prefix
 from simfloat.formats.exceptions import INEXACT, INVALID
 from simfloat.formats.rounding import MODES
-from simfloat.sums.test_vectors import DOT, Case, Vectors, case_of, has_single_operands, read_cases, vectors_of
+from simfloat.sums.test_vectors import Vectors, has_single_operands, read_cases, vectors_of
+from simfloat.sums.vector_cases import DOT, Case, case_of
 from simfloat.terminal import argument_type
 from simfloat.tools.commands.unit import VERSION, Unit, read_unit
 

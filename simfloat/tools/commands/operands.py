@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 import simfloat as sf
 from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.arithmetic.testfloat import COMPARISONS, SIMFLOAT_NAMES, Kind, has_signalling_nan
-from simfloat.sums.test_vectors import DOT, Case
+from simfloat.sums.vector_cases import DOT, Case
 
 #: The largest exponent of far larger products that cancel. It is so small that sums in FP16 do not overflow.
 LARGEST_EXPONENT = 13

@@ -25,7 +25,8 @@ from simfloat.arithmetic.testfloat import has_signalling_nan
 from simfloat.common import did_you_mean, is_integer
 from simfloat.formats.exceptions import INVALID
 from simfloat.policy.text import parse, quotes_missing, to_toml
-from simfloat.sums.test_vectors import DOT, OPERATIONS, Case, case_of, write_vectors
+from simfloat.sums.test_vectors import write_vectors
+from simfloat.sums.vector_cases import DOT, OPERATIONS, Case, case_of
 from simfloat.tools.commands.operands import Operands
 
 #: The keys of a description, and their meanings; the table of the cookbook contains them.
