@@ -136,7 +136,12 @@ def write_vectors(
         raise ValueError(f"scales= is for units with block scales: {case.accumulator or repr(operation)} {has}.")
     if scales is not None and (size := len(scales) if isinstance(scales, tuple | list) else type(scales).__name__) != 2:
         raise ValueError(f"scales must be a pair of arrays, (scales of a, scales of b); got {size}.")
-    arrays = _operands(case, (*operands[:2], *(scales or ()), *operands[2:]))
+    write_cases(path, case, (*operands[:2], *(scales or ()), *operands[2:]), stream)
+
+
+def write_cases(path: Path, case: Case, operands: Sequence[Any], stream: Stream | None = None) -> None:
+    """Write operands, results and flags of an operation to a file."""
+    arrays = _operands(case, operands)
     fields = [_texts(array, kind) for array, kind in zip(arrays, case.kinds, strict=False)]
     result, raised = case.compute(arrays, stream)
     fields.append(_texts(result, case.kinds[-1]))
@@ -157,6 +162,7 @@ def _operands(case: Case, operands: Sequence[Any]) -> list[NDArray]:
         # np.broadcast_arrays returns arrays that warn when their flags are read, up to NumPy 2.0.
         shape = np.broadcast_shapes(*(x.shape for x in arrays))
         return [np.broadcast_to(x, shape).reshape(-1) for x in arrays]
+    draws = [arrays.pop()] if case.draws else []
     a, b, *scales, c = arrays
     if a.ndim != 2 or a.shape != b.shape or c.shape not in ((), (len(a),)):
         raise ValueError(
@@ -169,7 +175,7 @@ def _operands(case: Case, operands: Sequence[Any]) -> list[NDArray]:
                 f"scales must have a row for each sum and a column for each block of {case.block} products; a has the "
                 f"shape {a.shape}, and scales have {x.shape}."
             )
-    return [a, b, *scales, np.broadcast_to(c, len(a)).copy()]
+    return [a, b, *scales, np.broadcast_to(c, len(a)).copy(), *draws]
 
 
 def _integers(x: Any, dtype: np.dtype) -> NDArray[Any]:
@@ -191,7 +197,8 @@ def _texts(values: NDArray, kind: Kind) -> NDArray[np.str_]:
     if kind is BOOLEAN:
         return np.where(values, "1", "0")
     codes = values.astype(kind).view(f"u{kind.itemsize}").reshape(-1).tolist()
-    return np.array([f"{code:0{digits_of(kind)}x}" for code in codes], f"U{digits_of(kind)}")
+    texts = np.array([f"{code:0{digits_of(kind)}x}" for code in codes], f"U{digits_of(kind)}")
+    return texts.reshape(values.shape)
 
 
 @in_usual_environment
@@ -272,7 +279,7 @@ def has_single_operands(cases: Sequence[tuple[int, list[str]]]) -> bool:
 def vectors_of(cases: Sequence[tuple[int, list[str]]], case: Case, path: Path) -> Vectors:
     """Return the cases (line number, fields) as vectors; ValueError naming the line of an invalid one."""
     width = len(cases[0][1]) if cases else 0
-    has_flags = width % 2 == 1 if case.operation == DOT else case.has_flags
+    has_flags = (width - case.draws) % 2 == 1 if case.operation == DOT else case.has_flags
     kinds, counts = case.columns(width)
     rows: list[list[int]] = []
     for number, fields in cases:
@@ -289,8 +296,10 @@ def vectors_of(cases: Sequence[tuple[int, list[str]]], case: Case, path: Path) -
     flags = codes[-1].astype(np.uint8) if has_flags else np.zeros(len(rows), np.uint8)
     if case.operation == DOT:
         ends = np.cumsum(counts).tolist()
-        parts = [columns[end - count : end] for end, count in zip(ends[:-1], counts[:-1], strict=True)]
-        columns = [*(np.array(part).T.reshape(len(rows), len(part)) for part in parts), columns[-1]]
+        parts = [columns[end - count : end] for end, count in zip(ends, counts, strict=True)]
+        columns = [np.array(part).T.reshape(len(rows), len(part)) for part in parts]
+        of_c = -2 if case.draws else -1
+        columns[of_c] = columns[of_c][:, 0]
     return Vectors(tuple(columns), result, flags, signalling)
 
 

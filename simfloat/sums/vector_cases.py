@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import functions, operations
-from simfloat.arithmetic.bit_stream import Stream
+from simfloat.arithmetic.bit_stream import GivenBits, Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
 from simfloat.arithmetic.testfloat import (
     COMPARISONS,
@@ -27,6 +27,7 @@ from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import as_rounding
 from simfloat.sums.accumulator import Accumulator
 from simfloat.sums.by_operations import consists_of_operations
+from simfloat.sums.exact import exact
 from simfloat.sums.integers import FormatPair, as_formats
 from simfloat.sums.product import matmul, refuse_rounding
 from simfloat.sums.scales import Scales
@@ -47,6 +48,8 @@ class Case(NamedTuple):
     accumulator: Accumulator | None = None  # of a sum
     flags: bool | None = None  # None for the default of the operation
     block: int = 0  # the products of a block with scales; 0 without scales
+    wraps: bool = False  # True for an exact sum that is reduced modulo the range of its fixed-point format
+    draws: int = 0  # the number of random draws of a case, which are its last operand
 
     @property
     def has_flags(self) -> bool:
@@ -69,15 +72,18 @@ class Case(NamedTuple):
         """Return the kinds of all operands and of the result in a line, and the number of columns of each operand."""
         if self.operation != DOT:
             return list(self.kinds), [1] * (len(self.kinds) - 1)
-        terms = max((fields - 2) // 2, 0)
+        terms = max((fields - 2 - self.draws) // 2, 0)
         if self.block:
             terms -= -(-terms // (self.block + 1))
         blocks = [-(-terms // self.block)] * 2 if self.block else []
-        counts = [terms, terms, *blocks, 1]
+        counts = [terms, terms, *blocks, 1, *([self.draws] if self.draws else [])]
         return [kind for kind, count in zip(self.kinds, [*counts, 1], strict=True) for _ in range(count)], counts
 
     def compute(self, operands: Sequence[NDArray], stream: Stream | None = None) -> tuple[NDArray, NDArray | None]:
         """Return results and flags; None for flags if the operation has none."""
+        if self.draws:
+            *operands, draws = operands
+            stream = GivenBits(draws.astype(np.int64))
         if self.signature is not None:
             results, raised = compute_testfloat(self.signature, operands, self.rounding, stream)
             return results, raised if self.has_flags else None
@@ -95,6 +101,8 @@ class Case(NamedTuple):
     ) -> tuple[NDArray, NDArray | None]:
         """Return the sums of the products of rows, and their flags."""
         a, b, *scales, c = operands
+        if self.wraps:
+            return self._wrapped_sums(a, b, c), None
         if not accumulator.takes_initial and (c != 0).any():
             raise ValueError(f"{accumulator} has no partial sum that could start from c; pass zeros.")
         initial = c[:, np.newaxis, np.newaxis] if accumulator.takes_initial else None
@@ -106,6 +114,66 @@ class Case(NamedTuple):
         )  # fmt: skip
         sums, raised = pair if self.has_flags else (pair, None)
         return sums.reshape(-1), None if raised is None else raised.reshape(-1)
+
+    def _wrapped_sums(self, a: NDArray, b: NDArray, c: NDArray) -> NDArray[np.float64]:
+        """Return exact sums of products and start values, modulo the range of the result's fixed-point format."""
+        left, right, *_, result = self.kinds
+        assert isinstance(left, Format) and isinstance(right, Format) and isinstance(result, Format)
+        terms = _whole_numbers(a, left) * _whole_numbers(b, right)
+        shift = result.fraction_bits - left.fraction_bits - right.fraction_bits
+        totals = terms.sum(axis=1) * 2**shift + _whole_numbers(c, result)
+        low = int(result.min * 2.0**result.fraction_bits)
+        wrapped = (totals - low) % 2**result.bits + low
+        return wrapped.astype(np.float64) * 2.0**-result.fraction_bits
+
+    def wrapping(self) -> Case:
+        """Return this case for sums that wrap; ValueError if there is no such sum."""
+        *_, result = self.kinds
+        formats = [kind for kind in (*self.kinds[:2], result) if isinstance(kind, Format)]
+        is_exact = self.accumulator == exact and all(format.is_fixed for format in formats)
+        if not is_exact or formats[-1].special == "fixed_symmetric":
+            raise ValueError(
+                "wraps = true is for a 'dot' of fixed-point numbers with accumulate = \"exact\" and a fixed-point "
+                'output that uses all codes, such as output = "fixed(16, symmetric=False)".'
+            )
+        left, right, last = (format.fraction_bits for format in formats)
+        if left + right > last:
+            raise ValueError(
+                f"The products of this sum have {left + right} bits after the point, and {result} has {last}. A sum "
+                "that wraps is not rounded: write an output with as many."
+            )
+        if self.flags:
+            raise ValueError("A sum that wraps has no flags: leave flags = true out.")
+        return self._replace(wraps=True)
+
+    def with_draws(self, terms: int) -> Case:
+        """Return this case with draws as its last operand, if it rounds in a stochastic mode."""
+        modes = (self.rounding, *(self.accumulator.roundings if self.accumulator else ()))
+        bits = max(mode.bits for mode in modes)
+        if not bits or self.compares:
+            return self
+        count = 1 if self.accumulator is None else self._draws_of_sum(terms)
+        kind = np.dtype(np.uint8 if bits <= 8 else np.uint16 if bits <= 16 else np.uint32)
+        return self._replace(kinds=(*self.kinds[:-1], kind, self.kinds[-1]), draws=count)
+
+    def _draws_of_sum(self, terms: int) -> int:
+        """Return the number of draws that a sum takes."""
+        stream = GivenBits(np.zeros(16 * (terms + 1), np.int64))
+        ones = np.ones((1, terms))
+        scales = [np.ones((1, -(-terms // self.block)))] * 2 if self.block else []
+        try:
+            self._replace(flags=False).compute([ones, ones, *scales, np.zeros(1)], stream)
+        except ValueError as error:
+            raise ValueError(
+                "In vectors with draws, only the steps of a sum or only its rounding to output is stochastic, without "
+                f"scales of blocks. {error}"
+            ) from None
+        return stream.taken
+
+
+def _whole_numbers(x: NDArray, format: Format) -> NDArray[Any]:
+    """Return fixed-point numbers as integers of any size, in units of their last place."""
+    return np.round(x * 2.0**format.fraction_bits).astype(np.int64).astype(object)
 
 
 @in_usual_environment

@@ -222,12 +222,7 @@ def test_conversions_to_integers_are_invalid_out_of_range(source, rng, tmp_path)
 
 
 def test_all_numbers_of_narrow_formats_are_converted_to_narrow_integers(tmp_path):
-    sources = (
-        ("e4m3_to", sf.E4M3),
-        ("e5m2_to", sf.E5M2),
-        ("to", sf.Format(4, 3, signed=False)),
-        ("to", sf.Format(5, 4)),
-    )
+    sources = ("e4m3_to", sf.E4M3), ("e5m2_to", sf.E5M2), ("to", sf.Format(4, 3, signed=False))
     for place, ((prefix, format), target) in enumerate(itertools.product(sources, ("i8", "ui8", "i16", "ui16"))):
         rounding, is_exact = DETERMINISTIC[place % 6], place % 2 == 1
         name = f"{prefix}_{target}{'_x' * is_exact}"

@@ -67,10 +67,10 @@ def _compare(path: Path, unit: Unit | None) -> int:
     if not cases:
         raise ValueError(f"{path} has no test vectors; `simfloat vectors` writes such files.")
     if case.operation == "round" and case.kinds[0] == sf.FP64 and has_single_operands(cases):
-        case = case._replace(kinds=(sf.FP32, case.kinds[-1]))
+        case = case._replace(kinds=(sf.FP32, *case.kinds[1:]))
     if case.operation == DOT:
         # The number of fields shows if the file has flags.
-        has_flags = len(cases[0][1]) % 2 == 1
+        has_flags = (len(cases[0][1]) - case.draws) % 2 == 1
         if case.flags and not has_flags:
             raise ValueError(
                 f"{path}, line {cases[0][0]}: the unit has flags = true, but the line has no flags; to compare only "
@@ -213,6 +213,7 @@ def _title(case: Case) -> str:
     how = str(case.accumulator if case.operation == DOT else case.rounding)
     if case.operation == DOT and case.rounding != sf.nearest_even:
         how += f", rounded {case.rounding}"
+    how += ", wrapping" if case.wraps else ""
     formats = "" if case.signature and not case.signature.takes_format else f" in {case.kinds[0]}"
     if case.operation == DOT and case.kinds[1] != case.kinds[0]:
         formats += f" and {case.kinds[1]}"
@@ -221,9 +222,10 @@ def _title(case: Case) -> str:
 
 
 def _names(case: Case) -> list[str]:
+    count, last = len(case.kinds) - 1 - bool(case.draws), ["draws"] if case.draws else []
     if case.block:
-        return ["a", "b", "scales a", "scales b", "c"]
-    return ["a", "b", "c"] if len(case.kinds) > 2 else ["x"]
+        return ["a", "b", "scales a", "scales b", "c", *last]
+    return [*(["a", "b", "c"][:count] if count > 1 else ["x"]), *last]
 
 
 def _are_equal(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:

@@ -252,6 +252,14 @@ class Operands(NamedTuple):
         starts = _with_exponents(_random_significands(words[0], words[3]), exponents, of_c)
         c[...] = np.select([(rows % 3 == 1) | are_tiny, rows % 3 == 0], [starts, c], 0.0 if of_c.has_zero else 1.0)
         c[are_full] = np.abs(c[are_full])
+        if self.case.wraps:
+            # In every second row, the total is about as far beyond an end of the range as inside. Some totals are the
+            # end itself, and some are the next number.
+            totals = (a * b).sum(axis=1)
+            parts = np.where(np.isin(rows % 8, (1, 3)), 1.0, 2.0 * words[2] / 2.0**32)
+            steps = np.where(rows % 8 == 3, np.sign(totals) * of_c.smallest_subnormal, 0.0)
+            starts = np.where(totals > 0, of_c.max, of_c.min) - totals * parts + steps
+            c[rows % 2 == 1] = _as_numbers(starts, of_c)[rows % 2 == 1]
         if not self.addend or (self.case.accumulator is not None and not self.case.accumulator.takes_initial):
             c[...] = 0.0
 
