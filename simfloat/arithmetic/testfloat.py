@@ -2,7 +2,8 @@
 
 Source: J. R. Hauser, Berkeley TestFloat Release 3e, TestFloat-general.html. Integers that a conversion cannot represent
 are those of its RISC-V variant: the nearest integer, and the largest one for NaN. Signalling NaN are not modelled.
-Narrow formats, which TestFloat does not have, follow the same pattern: f32_to_e5m2, e4m3_add.
+Narrow formats and integers, which TestFloat does not have, follow the same pattern: f32_to_e5m2, e4m3_add, f16_to_i8. A
+conversion to an integer without the type of its operand, to_i8, is for operands of any format.
 """
 
 from __future__ import annotations
@@ -49,11 +50,12 @@ BOOLEAN = np.dtype(np.bool_)
 #: TestFloat's types that are wider than float64, with their significand bits.
 WIDE_TYPES = {"extF80": 64, "f128": 113}
 
-#: TestFloat's names of the other types, and the names of formats that TestFloat does not have.
+#: TestFloat's names of the other types, and the names of formats and integers that TestFloat does not have.
 KINDS: dict[str, Kind] = {
     **{"f16": FP16, "bf16": BF16, "f32": FP32, "f64": FP64},
     **{"e4m3": E4M3, "e5m2": E5M2, "e3m2": E3M2, "e2m3": E2M3, "e2m1": E2M1, "tf32": TF32},
-    **{"i32": np.dtype(np.int32), "i64": np.dtype(np.int64), "ui32": np.dtype(np.uint32), "ui64": np.dtype(np.uint64)},
+    **{f"i{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"ui{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
 }
 
 #: Names of operations in simfloat by their names in TestFloat, if these differ.
@@ -76,7 +78,7 @@ MODES: dict[str, Rounding] = {
 
 _LONGEST_FIRST = sorted((*OPERANDS, *MODES), key=len, reverse=True)
 NAME = re.compile(
-    rf"(?P<first>{'|'.join(KINDS)})_"
+    rf"(?:(?P<first>{'|'.join(KINDS)})_)?"
     rf"(?:to_(?P<other>{'|'.join(KINDS)})|(?P<name>{'|'.join(name for name in _LONGEST_FIRST if name in OPERANDS)}))"
     rf"(?:_(?P<how>rx?|x)(?:_(?P<mode>{'|'.join(name for name in _LONGEST_FIRST if name in MODES)}))?)?"
 )
@@ -99,6 +101,7 @@ class Signature(NamedTuple):
     kinds: tuple[Kind, ...]
     rounding: Rounding | None  # if the name contains it
     is_exact: bool  # True if a rounding to an integer raises inexact
+    takes_format: bool = False  # True if the name has no type of the operand
 
     @property
     def operands(self) -> int:
@@ -112,14 +115,21 @@ class Signature(NamedTuple):
         return (self.operation == "roundToInt" or is_to_integer) and not self.is_exact
 
 
-def signature_of(name: Any) -> Signature | None:
-    """Return the signature of an operation of TestFloat; None for any other name."""
+def signature_of(name: Any, format: Format | None = None) -> Signature | None:
+    """Return the signature of an operation of TestFloat; None for any other name.
+
+    `format` is the format of the operand of a name such as to_i8; by default it is FP64.
+    """
     parts = NAME.fullmatch(name) if isinstance(name, str) else None
     if parts is None:
         return None
-    first, operation, target = KINDS[parts["first"]], parts["name"], parts["other"]
+    operation, target = parts["name"], parts["other"]
     rounding = MODES[parts["mode"]] if parts["mode"] else None
     is_exact = "x" in (parts["how"] or "")
+    if parts["first"] is None:
+        to_integer = target is not None and isinstance(KINDS[target], np.dtype)
+        return Signature("to", (format or FP64, KINDS[target]), rounding, is_exact, True) if to_integer else None
+    first = KINDS[parts["first"]]
     if target is not None:
         is_conversion = parts["first"] != target and (isinstance(first, Format) or isinstance(KINDS[target], Format))
         return Signature("to", (first, KINDS[target]), rounding, is_exact) if is_conversion else None
@@ -183,6 +193,18 @@ def values_of(codes: NDArray[np.uint64], kind: Kind) -> NDArray[Any]:
     if isinstance(kind, Format):
         return decode(codes, kind)
     return codes.astype(f"u{kind.itemsize}").view(kind)
+
+
+def has_signalling_nan(format: Kind) -> bool:
+    """Return True if NaN of the format are signalling or quiet: in IEEE formats with several fraction bits."""
+    return isinstance(format, Format) and format.special == "ieee" and format.mantissa_bits >= 2
+
+
+def is_signalling(codes: NDArray[np.uint64], format: Format) -> NDArray[np.bool_]:
+    """Return True for signalling NaN among the codes of NaN: their first fraction bit is 0."""
+    if not has_signalling_nan(format):
+        return np.zeros(codes.shape, np.bool_)
+    return (codes >> np.uint64(format.mantissa_bits - 1)) & np.uint64(1) == 0
 
 
 def exact_name(name: str) -> str:

@@ -15,41 +15,28 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic import functions, operations
+from simfloat.arithmetic import operations
 from simfloat.arithmetic.bit_stream import Stream
-from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
 from simfloat.arithmetic.codes import encode, hexadecimal_texts
 from simfloat.arithmetic.machines import on_cpu
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.testfloat import (
     BOOLEAN,
-    SIMFLOAT_NAMES,
     Kind,
-    Signature,
-    compute_testfloat,
     digits_of,
+    is_signalling,
     read_field,
     read_flags,
     signature_of,
     values_of,
-    width_hint,
     without_prefix,
 )
-from simfloat.common import check_flags, did_you_mean, file_path, is_integer
+from simfloat.common import file_path
 from simfloat.environment import in_usual_environment
-from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even, toward_negative, toward_positive
+from simfloat.formats import FP64, Format, toward_negative, toward_positive
 from simfloat.formats.catalog import FormatLike
-from simfloat.formats.rounding import as_rounding
 from simfloat.sums.accumulator import Accumulator
-from simfloat.sums.by_operations import consists_of_operations
-from simfloat.sums.integers import FormatPair, as_formats
-from simfloat.sums.product import matmul, refuse_rounding
-from simfloat.sums.scales import Scales
-from simfloat.sums.sequential import as_accumulator
-
-#: The rows of simfloat's own operations, and the name of a sum of products.
-OPERATIONS = FUNCTIONS | REPRESENTABLE
-DOT = "dot"
+from simfloat.sums.vector_cases import DOT, Case, case_of, operand_count
 
 #: Comments, and the sentences of `testfloat_ver` and `testfloat`.
 COMMENT = re.compile(r"(?://|#).*")
@@ -74,150 +61,6 @@ class Vectors(NamedTuple):
     signalling: NDArray[np.bool_]
 
 
-class Case(NamedTuple):
-    """The operation of a file: its name, the kinds of its fields, and its options."""
-
-    operation: str
-    kinds: tuple[Kind, ...]  # of the operands, and of the result
-    rounding: Rounding = nearest_even  # of a sum, the mode of the rounding to its output
-    signature: Signature | None = None  # of an operation of TestFloat
-    accumulator: Accumulator | None = None  # of a sum
-    flags: bool | None = None  # None for the default of the operation
-    block: int = 0  # the products of a block with scales; 0 without scales
-
-    @property
-    def has_flags(self) -> bool:
-        """True if lines have flags. By default, sums have flags only if each step is a rounded operation."""
-        if self.flags is not None:
-            return self.flags
-        return self.accumulator is None or consists_of_operations(self.accumulator)
-
-    @property
-    def rounds_sums(self) -> bool:
-        """True if sums are rounded to another format than the accumulator's."""
-        return self.accumulator is not None and self.kinds[-1] != self.accumulator.result
-
-    def columns(self, fields: int) -> tuple[list[Kind], list[int]]:
-        """Return the kinds of all operands and of the result in a line, and the number of columns of each operand."""
-        if self.operation != DOT:
-            return list(self.kinds), [1] * (len(self.kinds) - 1)
-        terms = max((fields - 2) // 2, 0)
-        if self.block:
-            terms -= -(-terms // (self.block + 1))
-        blocks = [-(-terms // self.block)] * 2 if self.block else []
-        counts = [terms, terms, *blocks, 1]
-        return [kind for kind, count in zip(self.kinds, [*counts, 1], strict=True) for _ in range(count)], counts
-
-    def compute(self, operands: Sequence[NDArray], stream: Stream | None = None) -> tuple[NDArray, NDArray | None]:
-        """Return results and flags; None for flags if the operation has none."""
-        if self.signature is not None:
-            results, raised = compute_testfloat(self.signature, operands, self.rounding, stream)
-            return results, raised if self.has_flags else None
-        result = self.kinds[-1]
-        assert isinstance(result, Format)
-        if self.accumulator is None:
-            pair: tuple[NDArray, NDArray] = _function(self.operation)(
-                *operands, result, self.rounding, stream=stream, flags=True
-            )
-            return pair if self.has_flags else (pair[0], None)
-        return self._sums(self.accumulator, operands, stream)
-
-    def _sums(
-        self, accumulator: Accumulator, operands: Sequence[NDArray], stream: Stream | None
-    ) -> tuple[NDArray, NDArray | None]:
-        """Return the sums of the products of rows, and their flags."""
-        a, b, *scales, c = operands
-        if not accumulator.takes_initial and (c != 0).any():
-            raise ValueError(f"{accumulator} has no partial sum that could start from c; pass zeros.")
-        initial = c[:, np.newaxis, np.newaxis] if accumulator.takes_initial else None
-        of_blocks: Any = Scales(scales[0][:, np.newaxis], scales[1][:, :, np.newaxis], self.block) if scales else None
-        pair = matmul(
-            a[:, np.newaxis, :], b[:, :, np.newaxis], inputs=(self.kinds[0], self.kinds[1]), accumulate=accumulator,
-            output=self.kinds[-1], rounding=self.rounding if self.rounds_sums else None, scales=of_blocks,
-            initial=initial, stream=stream, flags=self.has_flags,
-        )  # fmt: skip
-        sums, raised = pair if self.has_flags else (pair, None)
-        return sums.reshape(-1), None if raised is None else raised.reshape(-1)
-
-
-@in_usual_environment
-def case_of(
-    operation: Any,
-    format: FormatLike | tuple[FormatLike, FormatLike] | None,
-    rounding: Any = None,
-    output: FormatLike | None = None,
-    accumulate: Accumulator | FormatLike | None = None,
-    is_single: bool = False,
-    flags: bool | None = None,
-    blocks: tuple[int, FormatLike] | None = None,
-) -> Case:
-    """Read the description of an operation; ValueError if something is invalid or missing.
-
-    `is_single` is True for roundings of FP32 numbers; by default they have FP64 operands.
-    """
-    if flags is not None:
-        check_flags(flags=flags)
-    if blocks is not None and operation != DOT:
-        raise ValueError(f"Only 'dot' has scales of blocks; got {operation!r}.")
-    if isinstance(format, tuple):
-        if operation == "round" and accumulate is None and output is None:
-            mode = nearest_even if rounding is None else as_rounding(rounding)
-            return Case(operation, as_formats(format), mode, flags=flags)
-        if operation != DOT or accumulate is None:
-            raise ValueError(
-                "Only 'round' has a pair of formats, of operands and results, and 'dot' with accumulate=, of a and b; "
-                f"got {format!r}."
-            )
-        return _case_of_sums(as_formats(format), rounding, output, accumulate, flags, blocks)
-    signature = signature_of(operation)
-    result_format = None if format is None else as_format(format)
-    if signature is not None:
-        _check_format(result_format, signature.kinds, operation)
-        if rounding is not None and signature.rounding not in (None, as_rounding(rounding)):
-            raise ValueError(f"{operation} names its rounding, {signature.rounding}; got {rounding} as well.")
-        mode = signature.rounding or nearest_even if rounding is None else as_rounding(rounding)
-        return Case(operation, signature.kinds, mode, signature, flags=flags)
-    count = 3 if operation == DOT else _operands_of(operation)
-    if result_format is None:
-        raise ValueError(
-            f"read_vectors needs the format of {operation!r}: write read_vectors(path, {operation!r}, simfloat.FP16), "
-            "or a name of TestFloat such as 'f16_add'."
-        )
-    mode = nearest_even if rounding is None else as_rounding(rounding)
-    if (operation == DOT) != (accumulate is not None):
-        raise ValueError("accumulate= is the accumulator of 'dot', which needs one; other operations have none.")
-    if accumulate is not None:
-        return _case_of_sums((result_format, result_format), rounding, output, accumulate, flags, blocks)
-    of_operands = _format_of_operands(operation, result_format, is_single)
-    return Case(operation, (*[of_operands] * count, as_format(output or result_format)), mode, flags=flags)
-
-
-def _case_of_sums(
-    formats: FormatPair,
-    rounding: Any,
-    output: FormatLike | None,
-    accumulate: Accumulator | FormatLike,
-    flags: bool | None,
-    blocks: tuple[int, FormatLike] | None,
-) -> Case:
-    """Return the case of sums of products of numbers of two formats."""
-    accumulator = as_accumulator(accumulate).for_inputs(*formats)
-    if blocks is not None and accumulator.scales:
-        raise ValueError(f"{accumulator} has scales of its own, of blocks of {accumulator.scales[0]} products.")
-    if blocks is not None and not (isinstance(blocks, tuple) and len(blocks) == 2 and is_integer(blocks[0], 1)):
-        raise ValueError(f"Blocks are a number of products and the format of scales, as (32, E8M0); got {blocks!r}.")
-    block, scale = blocks or accumulator.scales or (0, FP32)
-    result = accumulator.result if output is None else as_format(output)
-    if result is None:
-        raise ValueError("An exact sum has no format of its own: pass output=, the format it is rounded to.")
-    kinds = (*formats, *([as_format(scale)] * 2 if block else []), accumulator.result or result, result)
-    mode = nearest_even if rounding is None else as_rounding(rounding)
-    case = Case(DOT, kinds, mode, None, accumulator, flags, block)
-    if rounding is not None and not case.rounds_sums:
-        refuse_rounding(accumulator, mode)
-    return case
-
-
 @in_usual_environment
 def write_vectors(
     path: str | PathLike[str],
@@ -239,8 +82,9 @@ def write_vectors(
     Parameters:
         path: the file.
         operation: the name of a function of simfloat, such as ``"round"`` or ``"add"``; a name of TestFloat,
-            such as ``"f16_to_i32"``; or ``"dot"``, a sum of products. As in TestFloat, roundings to integers raise
-            inexact only if the name ends in ``_x``: ``"f16_to_i32_x"``, ``"f16_roundToInt_rx_minMag"``.
+            such as ``"f16_to_i32"`` or ``"f16_to_i8"``; ``"to_i8"`` and so on, from any format; or ``"dot"``, a sum of
+            products. As in TestFloat, roundings to integers raise inexact only if the name ends in ``_x``:
+            ``"f16_to_i32_x"``, ``"f16_roundToInt_rx_minMag"``.
         operands_format_rounding: the operands, which are numbers of the format; then the format; and a rounding mode,
             if it is not nearest_even. Names of TestFloat contain the format, which is left out. The operands of
             ``"dot"`` are a, b and c: matrices with a row for each sum, and the numbers from which the sums start. Their
@@ -275,23 +119,29 @@ def write_vectors(
     """
     path = file_path(path)
     signature = signature_of(operation)
-    count = 3 if operation == DOT else signature.operands if signature else _operands_of(operation)
-    least = count if signature else count + 1
+    count = 3 if operation == DOT else signature.operands if signature else operand_count(operation)
+    needs_format = signature is None or signature.takes_format
+    least = count + needs_format
     if not least <= len(operands_format_rounding) <= count + 2:
-        format_text = (" a, b and c," if operation == DOT else ",") + ("" if signature else " a format,")
+        format_text = (" a, b and c," if operation == DOT else ",") + (" a format," if needs_format else "")
         raise ValueError(
             f"write_vectors takes a path, {operation!r}, its {count} operands{format_text} and a rounding if you "
             f"like; got {len(operands_format_rounding)} arguments behind {operation!r}."
         )
     operands, options = operands_format_rounding[:count], list(operands_format_rounding[count:])
-    format = options.pop(0) if not signature or (options and isinstance(options[0], Format)) else None
+    format = options.pop(0) if needs_format or (options and isinstance(options[0], Format)) else None
     case = case_of(operation, format, options[0] if options else None, output, accumulate, False, flags, blocks)
     if (scales is not None) != bool(case.block):
         has = "reads scales of blocks" if case.block else "has none; 'dot' reads them with blocks=(32, simfloat.E8M0)"
         raise ValueError(f"scales= is for units with block scales: {case.accumulator or repr(operation)} {has}.")
     if scales is not None and (size := len(scales) if isinstance(scales, tuple | list) else type(scales).__name__) != 2:
         raise ValueError(f"scales must be a pair of arrays, (scales of a, scales of b); got {size}.")
-    arrays = _operands(case, (*operands[:2], *(scales or ()), *operands[2:]))
+    write_cases(path, case, (*operands[:2], *(scales or ()), *operands[2:]), stream)
+
+
+def write_cases(path: Path, case: Case, operands: Sequence[Any], stream: Stream | None = None) -> None:
+    """Write operands, results and flags of an operation to a file."""
+    arrays = _operands(case, operands)
     fields = [_texts(array, kind) for array, kind in zip(arrays, case.kinds, strict=False)]
     result, raised = case.compute(arrays, stream)
     fields.append(_texts(result, case.kinds[-1]))
@@ -312,6 +162,7 @@ def _operands(case: Case, operands: Sequence[Any]) -> list[NDArray]:
         # np.broadcast_arrays returns arrays that warn when their flags are read, up to NumPy 2.0.
         shape = np.broadcast_shapes(*(x.shape for x in arrays))
         return [np.broadcast_to(x, shape).reshape(-1) for x in arrays]
+    draws = [arrays.pop()] if case.draws else []
     a, b, *scales, c = arrays
     if a.ndim != 2 or a.shape != b.shape or c.shape not in ((), (len(a),)):
         raise ValueError(
@@ -324,7 +175,7 @@ def _operands(case: Case, operands: Sequence[Any]) -> list[NDArray]:
                 f"scales must have a row for each sum and a column for each block of {case.block} products; a has the "
                 f"shape {a.shape}, and scales have {x.shape}."
             )
-    return [a, b, *scales, np.broadcast_to(c, len(a)).copy()]
+    return [a, b, *scales, np.broadcast_to(c, len(a)).copy(), *draws]
 
 
 def _integers(x: Any, dtype: np.dtype) -> NDArray[Any]:
@@ -346,7 +197,8 @@ def _texts(values: NDArray, kind: Kind) -> NDArray[np.str_]:
     if kind is BOOLEAN:
         return np.where(values, "1", "0")
     codes = values.astype(kind).view(f"u{kind.itemsize}").reshape(-1).tolist()
-    return np.array([f"{code:0{digits_of(kind)}x}" for code in codes], f"U{digits_of(kind)}")
+    texts = np.array([f"{code:0{digits_of(kind)}x}" for code in codes], f"U{digits_of(kind)}")
+    return texts.reshape(values.shape)
 
 
 @in_usual_environment
@@ -403,7 +255,7 @@ def read_vectors(
     """
     path = file_path(path)
     if signature_of(operation) is None and operation != DOT:
-        _operands_of(operation)
+        operand_count(operation)
     cases = read_cases(path, operation)
     case = case_of(operation, format, None, output, accumulate, has_single_operands(cases), flags, blocks)
     vectors = vectors_of(cases, case, path)
@@ -427,7 +279,7 @@ def has_single_operands(cases: Sequence[tuple[int, list[str]]]) -> bool:
 def vectors_of(cases: Sequence[tuple[int, list[str]]], case: Case, path: Path) -> Vectors:
     """Return the cases (line number, fields) as vectors; ValueError naming the line of an invalid one."""
     width = len(cases[0][1]) if cases else 0
-    has_flags = width % 2 == 1 if case.operation == DOT else case.has_flags
+    has_flags = (width - case.draws) % 2 == 1 if case.operation == DOT else case.has_flags
     kinds, counts = case.columns(width)
     rows: list[list[int]] = []
     for number, fields in cases:
@@ -440,20 +292,15 @@ def vectors_of(cases: Sequence[tuple[int, list[str]]], case: Case, path: Path) -
     signalling = np.zeros(len(rows), np.bool_)
     for column, numbers, kind in zip(codes, columns, kinds, strict=False):
         if isinstance(kind, Format):
-            signalling |= np.isnan(numbers) & _is_signalling(column, kind)
+            signalling |= np.isnan(numbers) & is_signalling(column, kind)
     flags = codes[-1].astype(np.uint8) if has_flags else np.zeros(len(rows), np.uint8)
     if case.operation == DOT:
         ends = np.cumsum(counts).tolist()
-        parts = [columns[end - count : end] for end, count in zip(ends[:-1], counts[:-1], strict=True)]
-        columns = [*(np.array(part).T.reshape(len(rows), len(part)) for part in parts), columns[-1]]
+        parts = [columns[end - count : end] for end, count in zip(ends, counts, strict=True)]
+        columns = [np.array(part).T.reshape(len(rows), len(part)) for part in parts]
+        of_c = -2 if case.draws else -1
+        columns[of_c] = columns[of_c][:, 0]
     return Vectors(tuple(columns), result, flags, signalling)
-
-
-def _check_format(format: Format | None, kinds: Sequence[Kind], operation: str) -> None:
-    """Raise ValueError if an operation of TestFloat does not have this format."""
-    if format is not None and format not in kinds:
-        names = ", ".join(str(kind) for kind in dict.fromkeys(kinds) if isinstance(kind, Format))
-        raise ValueError(f"{operation} is an operation of TestFloat on {names}, got the format {format}; leave it out.")
 
 
 def _cases(lines: Sequence[str], path: Path, operation: str) -> Iterator[tuple[int, list[str]]]:
@@ -511,41 +358,3 @@ def _check_roundings(x: NDArray, result: NDArray, kinds: Sequence[Kind], path: P
             f"operands are integers, read the file by TestFloat's name, such as '{integer}_to_f16' or "
             f"'u{integer}_to_f16'."
         )
-
-
-def _is_signalling(codes: NDArray[np.uint64], format: Format) -> NDArray[np.bool_]:
-    """Return True for signalling NaN among the codes: in IEEE formats, the first of several fraction bits is 0."""
-    if format.special != "ieee" or format.mantissa_bits < 2:
-        return np.zeros(codes.shape, np.bool_)
-    return (codes >> np.uint64(format.mantissa_bits - 1)) & np.uint64(1) == 0
-
-
-def _operands_of(operation: Any) -> int:
-    """Return the number of operands of an operation."""
-    if operation == "round":
-        return 1
-    if not isinstance(operation, str) or operation not in OPERATIONS:
-        name = str(operation).rpartition("_")[2]
-        hint = f" Did you mean {SIMFLOAT_NAMES[name]!r}?" if name in SIMFLOAT_NAMES else did_you_mean(name, OPERATIONS)
-        advice = width_hint(str(operation))
-        if "_to_" in str(operation) and not advice:
-            raise ValueError(
-                f"{operation!r} is no conversion of TestFloat, such as 'f16_to_i32', to integers of 32 or 64 bits. For "
-                "others write 'round' with a pair of formats: (FP16, fixed(8, symmetric=False)) for 'f16_to_i8'."
-            )
-        raise ValueError(
-            f"operation is 'round' or one of {', '.join(OPERATIONS)}, or a name of TestFloat such as 'f16_add'; got "
-            f"{operation!r}.{advice or hint}"
-        )
-    return len(OPERATIONS[operation].operands)
-
-
-def _format_of_operands(operation: str, format: Format, is_single: bool = False) -> Format:
-    """Return the format of operands: the format of the result, or FP64 or FP32 for a rounding."""
-    if operation != "round":
-        return format
-    return FP32 if is_single else FP64
-
-
-def _function(operation: str) -> Any:
-    return operations.round if operation == "round" else getattr(functions, operation)

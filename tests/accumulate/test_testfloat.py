@@ -112,7 +112,7 @@ def test_wrong_calls_are_refused_before_a_file_is_touched(tmp_path):
         (write("add", 1.0, 1.0, sf.FP16, accumulate=sf.FP16), "other operations have none"),
         (write("dot", [[1.0]], [[1.0]], 1.0, sf.FP16, accumulate=sf.pairwise(sf.FP16)),
          "no partial sum that could start from c"),
-        (write("f32_to_i8", 1.0), r"f32_to_i8' is no conversion .* 32 or 64 bits. For others write 'round'.*fixed\(8"),
+        (write("f32_to_i4", 1.0), r"f32_to_i4' is no conversion .* 32 or 64 bits. For others write 'round'.*fixed\(4"),
         (write("add", 1.0, 1.0, (sf.FP16, sf.FP32)), "Only 'round' has a pair of formats, of operands and results"),
         (write("round", 0.1, (sf.FP16, sf.E2M1)), "0.1.* is not a number of FP16"),
         (write("f128_to_f16", 1.0), r"f128_to_f16'. More than 53 .* f128 has 113: use f64, or"),
@@ -219,6 +219,34 @@ def test_conversions_to_integers_are_invalid_out_of_range(source, rng, tmp_path)
         for value, got, flags in zip(x.tolist(), cases.result.tolist(), cases.flags.tolist(), strict=True):
             want, is_valid = integers_by_fractions(value, dtype, rounding)
             assert got == want and flags == (16 if not is_valid else is_exact and want != value), (value, rounding)
+
+
+def test_all_numbers_of_narrow_formats_are_converted_to_narrow_integers(tmp_path):
+    sources = ("e4m3_to", sf.E4M3), ("e5m2_to", sf.E5M2), ("to", sf.Format(4, 3, signed=False))
+    for place, ((prefix, format), target) in enumerate(itertools.product(sources, ("i8", "ui8", "i16", "ui16"))):
+        rounding, is_exact = DETERMINISTIC[place % 6], place % 2 == 1
+        name = f"{prefix}_{target}{'_x' * is_exact}"
+        x, of_name = sf.decode(np.arange(2**format.bits), format), [format] if prefix == "to" else []
+        sf.write_vectors(tmp_path / "cases", name, x, *of_name, rounding)
+        cases = sf.read_vectors(tmp_path / "cases", name, *of_name)
+        assert cases.result.dtype == f"{'uint' if target[0] == 'u' else 'int'}{target.strip('ui')}"
+        for value, got, flags in zip(x.tolist(), cases.result.tolist(), cases.flags.tolist(), strict=True):
+            want, is_valid = integers_by_fractions(value, cases.result.dtype, rounding)
+            assert got == want and flags == (16 if not is_valid else is_exact and want != value), (
+                value,
+                name,
+                rounding,
+            )
+    assert_refused(
+        (lambda: sf.read_vectors(tmp_path / "cases", "to_i8"), "'to_i8' needs the format of its operands"),
+        (
+            lambda: sf.read_vectors(tmp_path / "cases", "f16_to_i4"),
+            r"\(FP16, fixed\(4, symmetric=False\)\) for 'f16_to_i4'",
+        ),
+        (lambda: sf.read_vectors(tmp_path / "cases", "to_f16", sf.FP16), "is no conversion|operation is 'round' or"),
+    )
+    sf.write_vectors(tmp_path / "cases", "i8_to_e4m3", [-128, 127, 19])
+    assert (tmp_path / "cases").read_text() == "80 F0 00\n7F 70 01\n13 5A 01\n"
 
 
 def test_integers_of_any_size_are_rounded_once(rng, tmp_path):

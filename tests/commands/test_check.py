@@ -1,18 +1,33 @@
 """simfloat vectors --unit, and simfloat check: the first line that differs, with its operands decoded."""
 
+from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import simfloat as sf
 from simfloat.__main__ import main
-from simfloat.tools.commands.unit import KEYS, VERSION
+from simfloat.formats.definition import floor_log2
+from simfloat.sums.test_vectors import read_cases, vectors_of
+from simfloat.tools.commands.unit import KEYS, VERSION, read_unit
+from tests.bits import assert_bits
 
 ADDER = 'operation = "add"\nformat = "FP16"\nrounding = "toward_zero"\ncases = 40\n'
 
+WRAPPING = (
+    'operation = "dot"\nformat = "fixed(8, symmetric=False)"\naccumulate = "exact"\n'
+    'output = "fixed(16, symmetric=False)"\nwraps = true\n'
+)
+
 UNITS = {
     "adder": ADDER,
+    "wrapping": WRAPPING,
+    "random": 'operation = "add"\nformat = "BF16"\nrounding = "stochastic(bits=4, variant=\'A\')"\n',
+    "steps": 'operation = "dot"\nformat = "BF16"\n'
+    'accumulate = "sequential(BF16, rounding=stochastic(bits=10), products=BF16)"\n',
+    "without_nan": 'operation = "round"\nformat = "E2M1"\nrounding = "stochastic(bits=5)"\n',
     "dot4": 'operation = "dot"\nformat = "E4M3"\naccumulate = "fused(4, 20)"\noutput = "FP32"\nseed = 3\n',
     "chain": 'operation = "dot"\nformat = "FP16"\naccumulate = "pairwise(FP16, rounding=toward_zero)"\nterms = 5\n',
     "converter": 'operation = "f32_to_i32_rx_minMag"\n',
@@ -23,6 +38,8 @@ UNITS = {
     "rounding": 'operation = "round"\nformat = "BF16"\n',
     "fixed": 'operation = "multiply"\nformat = "fixed(8, 4)"\noutput = "fixed(8, 4, symmetric=False)"\n',
     "modulo": 'operation = "remainder"\nformat = "Format(4, 5)"\n',
+    "bytes": 'operation = "to_ui8_rx_minMag"\nformat = "Format(4, 5)"\n',
+    "equality": 'operation = "bf16_eq"\n',
 }
 
 
@@ -46,7 +63,7 @@ def test_vectors_of_a_unit_agree_with_their_description(name, tmp_path, capsys):
 
 def test_the_vectors_of_a_description_are_the_same_everywhere(tmp_path):
     digest = sha256(b"".join(write_unit(tmp_path, name, text).read_bytes() for name, text in UNITS.items()))
-    assert (VERSION, digest.hexdigest()[:16]) == (4, "3b516ffb006fa1b6"), "files that change need another version"
+    assert (VERSION, digest.hexdigest()[:16]) == (5, "ee21ba1ba96718d9"), "files that change need another version"
 
 
 def test_operands_of_a_rounding_may_be_codes_of_fp32(tmp_path, capsys):
@@ -174,6 +191,62 @@ def test_flags_and_signs_of_zeros_are_compared_and_signalling_nan_are_not(tmp_pa
         assert words in capsys.readouterr().out
 
 
+def test_sums_that_wrap_are_those_of_integers(tmp_path):
+    lines, wrapped = write_unit(tmp_path, "unit", WRAPPING).read_text().splitlines(), 0
+    for line in lines:
+        *codes, c, result = (int(code, 16) for code in line.split())
+        a, b = (np.array(x, np.uint8).view(np.int8).astype(int) for x in (codes[:4], codes[4:]))
+        total = (c ^ 0x8000) - 0x8000 + int(a @ b)
+        assert result == total % 2**16, line
+        wrapped += not -(2**15) <= total < 2**15
+    assert len(lines) / 8 <= wrapped <= len(lines) / 2
+
+
+def test_draws_are_operands_of_a_unit_that_rounds_at_random(tmp_path, capsys):
+    path, inexact = write_unit(tmp_path, "random", UNITS["random"]), 0
+    for line in path.read_text().splitlines():
+        *codes, draw, result, flags = line.split()
+        numbers = sf.decode([*codes, result], sf.BF16).tolist()
+        if np.isfinite(numbers).all() and numbers[0] + numbers[1] != 0:
+            exact = abs(Fraction(numbers[0]) + Fraction(numbers[1]))
+            spacing = Fraction(2) ** (max(floor_log2(exact), -126) - 7)
+            whole, part = divmod(exact / spacing, 1)  # variant A adds the draw and truncates
+            assert abs(Fraction(numbers[2])) == spacing * (whole + (part * 16 // 1 + int(draw, 16) >= 16)), line
+            assert (int(flags, 16) & 1 == 1) == (part != 0)
+            inexact += part != 0
+    assert inexact >= 50
+    # The draws of the steps of a sum: a product, then the sum.
+    path = write_unit(tmp_path, "steps", UNITS["steps"])
+    case = read_unit(str(path.with_suffix(".toml"))).case
+    a, b, c, draws = vectors_of(read_cases(path, "dot"), case, path).operands
+    assert draws.shape == (len(a), 8) and {0, 2**9, 2**10 - 1} < set(draws.ravel().tolist())
+    sums = [
+        sf.dot(x, y, initial=z, accumulate=case.accumulator, stream=sf.GivenBits(of_row))
+        for x, y, z, of_row in zip(a, b, c, draws.astype(int), strict=True)
+    ]
+    assert_bits(vectors_of(read_cases(path, "dot"), case, path).result, sums)
+    lines = path.read_text().splitlines()
+    fields = lines[20].split()
+    path.write_text("\n".join([*lines[:20], " ".join([*fields[:-2], "7F80", fields[-1]]), *lines[21:]]))
+    assert main(["check", str(path)]) == 1 and "\n  draws    " in capsys.readouterr().out
+
+
+def test_comparisons_with_signalling_nan_raise_invalid(tmp_path, capsys):
+    for name, kinds in (("f16_eq", 2), ("e5m2_lt_quiet", 2), ("bf16_le", 1), ("e4m3_eq", 0)):
+        path = write_unit(tmp_path, "unit", f'operation = "{name}"\n')
+        unit = read_unit(str(tmp_path / "unit.toml"))
+        cases = vectors_of(read_cases(path, name), unit.case, path)
+        are_nan = np.isnan(cases.operands).any(axis=0)
+        of_nan = cases.flags[are_nan]
+        # `le` raises invalid for quiet NaN as well, and E4M3 has no signalling NaN.
+        assert len(set(of_nan.tolist())) == max(kinds, 1) and not cases.flags[~are_nan].any()
+        assert (cases.flags[cases.signalling] == 16).all() and (cases.signalling.sum() >= 4) == (kinds > 0)
+        assert main(["check", str(path)]) == 0
+        if kinds == 2:
+            path.write_text(path.read_text().replace(" 10\n", " 00\n"))
+            assert main(["check", str(path)]) == 1 and "expected False, flags 10: invalid" in capsys.readouterr().out
+
+
 def test_unknown_and_undriven_digits_differ_from_every_result(tmp_path, capsys):
     path = tmp_path / "add_FP16_nearest_even.txt"
     lines = ["3C00 1000 3C00 01", "3C00 3C00 xxXX 00", "3C00 3C00 4000 0z", "3C00 3C00 4zz0 xx", "3C00 3C00 4000 00"]
@@ -294,7 +367,18 @@ def test_files_that_are_missing_or_damaged_are_named(tmp_path, capsys):
         ('operation = "add"\nformat = "FP16"\nround = "to_odd"\n', "'round' is not a key of a unit: operation, format"),
         ('operation = "add"\n', "needs the format of 'add'"),
         ('operation = "dot"\nformat = "FP16"\n', "accumulate= is the accumulator of 'dot'"),
-        ('operation = "add"\nformat = "FP16"\nrounding = "stochastic"\n', "in a deterministic mode"),
+        (
+            'operation = "dot"\nformat = "FP16"\naccumulate = "sequential(BF16, rounding=stochastic)"\n'
+            'output = "E4M3"\nrounding = "stochastic"\n',
+            "only the steps of a sum or only its rounding to output is stochastic",
+        ),
+        (
+            'operation = "dot"\nformat = "fixed(8)"\naccumulate = "FP32"\nwraps = true\n',
+            'with accumulate = "exact" and',
+        ),
+        (f"{WRAPPING}flags = true\n", "A sum that wraps has no flags"),
+        (WRAPPING.replace("16,", "16, 1,").replace("(8,", "(8, 1,"), "have 2 bits after the point, and fixed(16, 1"),
+        (f"{WRAPPING.replace('true', '1')}", "wraps must be true or false, got 1"),
         ('operation = "dot"\nformat = ["E4M3"]\n', 'a pair for a and b, such as ["E4M3", "E5M2"]; got'),
         ('operation = "fma"\nformat = "FP16"\naddend = false\n', "addend = false is only for 'dot', whose sums"),
         (

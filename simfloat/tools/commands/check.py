@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 import simfloat as sf
 from simfloat.arithmetic.memory_images import UNKNOWN, unknown_digits_message
 from simfloat.arithmetic.testfloat import Kind, digits_of, exact_name, without_prefix
-from simfloat.formats.exceptions import INEXACT
+from simfloat.formats.exceptions import INEXACT, INVALID
 from simfloat.formats.rounding import MODES
-from simfloat.sums.test_vectors import DOT, Case, Vectors, case_of, has_single_operands, read_cases, vectors_of
+from simfloat.sums.test_vectors import Vectors, has_single_operands, read_cases, vectors_of
+from simfloat.sums.vector_cases import DOT, Case, case_of
 from simfloat.terminal import argument_type
 from simfloat.tools.commands.unit import VERSION, Unit, read_unit
 
@@ -66,10 +67,10 @@ def _compare(path: Path, unit: Unit | None) -> int:
     if not cases:
         raise ValueError(f"{path} has no test vectors; `simfloat vectors` writes such files.")
     if case.operation == "round" and case.kinds[0] == sf.FP64 and has_single_operands(cases):
-        case = case._replace(kinds=(sf.FP32, case.kinds[-1]))
+        case = case._replace(kinds=(sf.FP32, *case.kinds[1:]))
     if case.operation == DOT:
         # The number of fields shows if the file has flags.
-        has_flags = len(cases[0][1]) % 2 == 1
+        has_flags = (len(cases[0][1]) - case.draws) % 2 == 1
         if case.flags and not has_flags:
             raise ValueError(
                 f"{path}, line {cases[0][0]}: the unit has flags = true, but the line has no flags; to compare only "
@@ -84,8 +85,11 @@ def _compare(path: Path, unit: Unit | None) -> int:
     are_wrong = ~_are_equal(result, vectors.result)
     are_wrong[list(unknown_results)] = True
     differs = are_wrong
+    if flags is not None and case.compares:
+        flags = np.where(vectors.signalling, flags | np.uint8(INVALID), flags)
     if flags is not None:
-        differs = are_wrong | (flags != file_flags) & ~vectors.signalling
+        is_unclear = vectors.signalling & (not case.compares)
+        differs = are_wrong | (flags != file_flags) & ~is_unclear
     if np.isnan(result).any():
         print("All NaN are equal: payloads are not compared.")
     is_complete = unit is None or not unit.names_cases or _has_all_cases(path, unit, case, cases, vectors)
@@ -210,7 +214,8 @@ def _title(case: Case) -> str:
     how = str(case.accumulator if case.operation == DOT else case.rounding)
     if case.operation == DOT and case.rounding != sf.nearest_even:
         how += f", rounded {case.rounding}"
-    formats = "" if case.signature else f" in {case.kinds[0]}"
+    how += ", wrapping" if case.wraps else ""
+    formats = "" if case.signature and not case.signature.takes_format else f" in {case.kinds[0]}"
     if case.operation == DOT and case.kinds[1] != case.kinds[0]:
         formats += f" and {case.kinds[1]}"
     output = f" to {case.kinds[-1]}" if not case.signature and case.kinds[-1] != case.kinds[0] else ""
@@ -218,9 +223,10 @@ def _title(case: Case) -> str:
 
 
 def _names(case: Case) -> list[str]:
+    count, last = len(case.kinds) - 1 - bool(case.draws), ["draws"] if case.draws else []
     if case.block:
-        return ["a", "b", "scales a", "scales b", "c"]
-    return ["a", "b", "c"] if len(case.kinds) > 2 else ["x"]
+        return ["a", "b", "scales a", "scales b", "c", *last]
+    return [*(["a", "b", "c"][:count] if count > 1 else ["x"]), *last]
 
 
 def _are_equal(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:

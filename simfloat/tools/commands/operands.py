@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 import simfloat as sf
 from simfloat.arithmetic.bit_stream import Draw, random_words
-from simfloat.arithmetic.testfloat import COMPARISONS, SIMFLOAT_NAMES, Kind
-from simfloat.sums.test_vectors import DOT, Case
+from simfloat.arithmetic.testfloat import COMPARISONS, SIMFLOAT_NAMES, Kind, has_signalling_nan
+from simfloat.sums.vector_cases import DOT, Case
 
 #: The largest exponent of far larger products that cancel. It is so small that sums in FP16 do not overflow.
 LARGEST_EXPONENT = 13
@@ -67,6 +67,9 @@ SPECIAL = {
     "inf 1 inf, 1 inf 1, 1 1 -inf, max max -inf, max -max inf, 1 1 -1, -1 1 1, 0 1 -0, 0 0 -0, -0 1 -0, -0 0 0, "
     "nan 1 1, 1 nan 1, 1 1 nan, nan inf 0, 0 nan inf, inf 1 nan, nan nan nan",
 }
+
+#: The last special operands of comparisons, whose NaN are signalling in the file.
+OF_SIGNALLING_NAN = ", nan 1, 1 nan, nan inf, inf nan, nan nan, nan nan, nan nan"
 
 
 def _none_lacks_result(operands: list[NDArray]) -> NDArray[np.bool_]:
@@ -249,6 +252,14 @@ class Operands(NamedTuple):
         starts = _with_exponents(_random_significands(words[0], words[3]), exponents, of_c)
         c[...] = np.select([(rows % 3 == 1) | are_tiny, rows % 3 == 0], [starts, c], 0.0 if of_c.has_zero else 1.0)
         c[are_full] = np.abs(c[are_full])
+        if self.case.wraps:
+            # In every second row, the total is about as far beyond an end of the range as inside. Some totals are the
+            # end itself, and some are the next number.
+            totals = (a * b).sum(axis=1)
+            parts = np.where(np.isin(rows % 8, (1, 3)), 1.0, 2.0 * words[2] / 2.0**32)
+            steps = np.where(rows % 8 == 3, np.sign(totals) * of_c.smallest_subnormal, 0.0)
+            starts = np.where(totals > 0, of_c.max, of_c.min) - totals * parts + steps
+            c[rows % 2 == 1] = _as_numbers(starts, of_c)[rows % 2 == 1]
         if not self.addend or (self.case.accumulator is not None and not self.case.accumulator.takes_initial):
             c[...] = 0.0
 
@@ -295,7 +306,8 @@ class Operands(NamedTuple):
             edges = _edges(kinds[0]).tolist()
             special = [[x] for x in [*edges, *(-x for x in edges if x == np.inf and kinds[0].signed)]]
         else:
-            texts = [row.split() for row in SPECIAL.get(len(kinds), "").split(", ")]
+            more = OF_SIGNALLING_NAN if self.case.compares and has_signalling_nan(kinds[0]) else ""
+            texts = [row.split() for row in (SPECIAL.get(len(kinds), "") + more).split(", ")]
             rows = [[_special_number(*pair) for pair in zip(row, kinds, strict=False)] for row in texts]
             special = [[x for x in row if x is not None] for row in rows if None not in row]
         places = np.flatnonzero(np.arange(self.cases) % FAMILIES < NEAR)

@@ -13,6 +13,7 @@ A description names an operation of :func:`simfloat.write_vectors`::
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,17 +21,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
+from simfloat.arithmetic.bit_stream import Draw, random_words
+from simfloat.arithmetic.testfloat import has_signalling_nan
 from simfloat.common import did_you_mean, is_integer
+from simfloat.formats.exceptions import INVALID
 from simfloat.policy.text import parse, quotes_missing, to_toml
-from simfloat.sums.test_vectors import DOT, OPERATIONS, Case, case_of, write_vectors
+from simfloat.sums.test_vectors import write_cases
+from simfloat.sums.vector_cases import DOT, OPERATIONS, Case, case_of
 from simfloat.tools.commands.operands import Operands
 
 #: The keys of a description, and their meanings; the table of the cookbook contains them.
 KEYS = {
-    "operation": "'add', 'fma', 'round', ...; 'dot', a sum of products; a name such as TestFloat's 'f16_to_i32', or "
-    "'f32_to_e5m2'",
+    "operation": "'add', 'fma', 'round', ...; 'dot', a sum of products; a name such as TestFloat's 'f16_to_i32', "
+    "'f16_to_i8' or 'f32_to_e5m2'; 'to_i8', from any format",
     "format": "the format of operands, two in a list for 'dot'; for 'round', of the result, with FP64 operands, or two "
-    "in a list, of operand and result; not with names of TestFloat",
+    "in a list, of operand and result; not with names of TestFloat, which contain it",
     "output": "the format of the result; by default the format of the operands, or of the accumulator; the accumulator "
     "'exact' needs it; not for 'round'",
     "rounding": "the rounding mode; by default 'nearest_even'; for 'dot', the mode of the rounding to output, because "
@@ -40,16 +45,20 @@ KEYS = {
     "accumulator has none of its own",
     "terms": "the number of products of 'dot'; by default 4",
     "addend": "false for a 'dot' whose sums all start from c = +0",
+    "wraps": "true for a 'dot' of fixed-point numbers, with accumulate = 'exact', whose sums wrap in two's complement",
     "flags": "false for hardware without flags, true also for aligned and exact sums",
     "cases": "the number of cases; by default 200",
     "seed": "the seed of the operands; by default 0",
 }
 
 #: The version of the files of a unit; it changes if the same description gives other files.
-VERSION = 4
+VERSION = 5
 
 #: The defaults and the limits of numbers in a description.
 NUMBERS = {"terms": (4, 1, 4096), "cases": (200, 1, 10**6), "seed": (0, 0, 2**32 - 1)}
+
+#: The place of random draws among the operands, for their random words.
+PLACE_OF_DRAWS = 97
 
 #: A format in which every operation has results, rounded to odd: NaN and negative numbers remain what they are.
 WIDE = sf.Format(11, 40)
@@ -74,18 +83,34 @@ class Unit(NamedTuple):
 
     def operands(self) -> list[NDArray[Any]]:
         """Return the operands of all cases. Those without a result in the output's format are replaced by others."""
-        operands, output = self._operand_source.choose(), self.case.kinds[-1]
+        operands, output = self._with_draws(self._operand_source.choose()), self.case.kinds[-1]
         try:
             results, _ = self.case.compute(operands)
             if isinstance(output, sf.Format):
                 sf.encode(results, output)
         except ValueError:
-            return self._operand_source.choose(self._rows_without_result)
+            return self._with_draws(self._operand_source.choose(self._rows_without_result))
         return operands
 
     @property
     def _operand_source(self) -> Operands:
-        return Operands(self.case, self.terms, self.cases, self.seed, self.addend)
+        case = self.case
+        if case.draws:
+            case = case._replace(kinds=(*case.kinds[:-2], case.kinds[-1]), draws=0)
+        return Operands(case, self.terms, self.cases, self.seed, self.addend)
+
+    def _with_draws(self, operands: list[NDArray[Any]]) -> list[NDArray[Any]]:
+        """Return the operands and the random draws of all cases; in three eighths of the draws, edge cases."""
+        case = self.case
+        if not case.draws:
+            return operands
+        bits = max(mode.bits for mode in (case.rounding, *(case.accumulator.roundings if case.accumulator else ())))
+        shape = (self.cases, case.draws) if case.operation == DOT else (self.cases,)
+        words = random_words(Draw(self.seed, PLACE_OF_DRAWS, 0), 0, 2 * self.cases * case.draws)
+        random, kind = words.reshape(2, *shape)
+        edges = np.array([0, 2**bits - 1, 2 ** (bits - 1)], np.int64)
+        draws = np.where(kind % 8 < 3, edges[np.minimum(kind % 8, 2)], random >> np.uint32(32 - bits))
+        return [*operands, draws]
 
     def write(self, path: Path) -> None:
         """Write vectors to a file."""
@@ -95,22 +120,14 @@ class Unit(NamedTuple):
             self._write(path, self._operand_source.choose(self._rows_without_result))
 
     def _write(self, path: Path, operands: list[NDArray[Any]]) -> None:
-        case, scales = self.case, None
-        if case.operation == DOT:
-            a, b, *of_blocks, c = operands
-            operands, scales = [a, b, c], tuple(of_blocks) or None
-        has_pair = case.operation in (DOT, "round")
-        arguments: list[Any] = [] if case.signature else [case.kinds[:2] if has_pair else case.kinds[0]]
-        arguments += [case.rounding] if case.operation != DOT or case.rounds_sums else []
-        options: dict[str, Any] = {} if case.signature or case.operation == "round" else {"output": case.kinds[-1]}
-        options |= {"accumulate": case.accumulator, "scales": scales, "flags": case.flags}
-        if "scales" in self.description:
-            options["blocks"] = case.block, case.kinds[2]
-        write_vectors(path, case.operation, *operands, *arguments, **options)
+        case = self.case
+        write_cases(path, case, self._with_draws(operands))
+        lines = path.read_text(encoding="ascii").splitlines()
         if any(isinstance(kind, sf.Format) and not kind.subnormals for kind in case.kinds[:-1]):
-            lines = path.read_text(encoding="ascii").splitlines()
-            text = "".join(f"{self._with_codes_of_zero(number, line)}\n" for number, line in enumerate(lines))
-            path.write_text(text, encoding="ascii", newline="\n")
+            lines = [self._with_codes_of_zero(number, line) for number, line in enumerate(lines)]
+        if case.compares and has_signalling_nan(case.kinds[0]):
+            lines = list(_with_signalling_nan(lines, case))
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="ascii", newline="\n")
 
     def _with_codes_of_zero(self, number: int, line: str) -> str:
         """Return a line with other codes of zero: without subnormal numbers, their codes are codes of zero."""
@@ -136,7 +153,8 @@ class Unit(NamedTuple):
         wide = case._replace(kinds=kinds, rounding=sf.to_odd, signature=signature)
         others = np.flatnonzero(~rows)
         try:
-            results = wide.compute([operand[others] for operand in operands])[0]
+            draws = [np.zeros((cases, case.draws), np.int64)] if case.draws else []
+            results = wide.compute([operand[others] for operand in [*operands, *draws]])[0]
         except ValueError:  # not due to the output; writing the file raises the error
             return rows
         rows[others] = np.isnan(results)
@@ -147,6 +165,25 @@ class Unit(NamedTuple):
     def text(self) -> str:
         """Return the description in TOML, with the versions."""
         return to_toml({**self.description, "version": VERSION, "simfloat": sf.__version__})
+
+
+def _with_signalling_nan(lines: list[str], case: Case) -> Iterator[str]:
+    """Generate the lines of a comparison with signalling NaN in repeated cases; they always raise invalid."""
+    format, seen, count = case.kinds[0], set[tuple[str, ...]](), 0
+    assert isinstance(format, sf.Format)
+    quiet, first_bit = str(sf.to_hex(np.nan, format)).upper(), 1 << format.mantissa_bits - 1
+    for line in lines:
+        fields = line.split()
+        columns = [column for column in range(2) if fields[column] == quiet]
+        if columns and tuple(fields[:2]) in seen:
+            # Of two NaN in a case, the first one, the second one or both are signalling, in turn.
+            for column in columns if count % 3 == 2 else [columns[count % 3 % len(columns)]]:
+                payload = 1 + (count * 0x9E3779B1 >> 7) % (first_bit - 1)
+                fields[column] = f"{int(quiet, 16) - first_bit | payload:0{len(quiet)}X}"
+            fields[3:] = [f"{int(flags, 16) | INVALID:02X}" for flags in fields[3:]]
+            count += 1
+        seen.add(tuple(line.split()[:2]))
+        yield " ".join(fields)
 
 
 def read_unit(path: str) -> Unit:
@@ -221,10 +258,8 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
         raise ValueError(
             f"addend = false lets all sums start from c = +0, but {case.kinds[-2]}, the format of c, has no zero."
         )
-    modes = (case.rounding, *(case.accumulator.roundings if case.accumulator else ()))
-    if any(mode.is_stochastic for mode in modes):
-        raise ValueError(
-            "A unit rounds in a deterministic mode. To test stochastic rounding, write operands, draws and results "
-            "with simfloat.writememh; simfloat.round(x, format, mode, stream=simfloat.GivenBits(draws)) reads them."
-        )
+    wraps = description.get("wraps", False)
+    if not isinstance(wraps, bool):
+        raise ValueError(f"wraps must be true or false, got {wraps!r}.")
+    case = case.wrapping() if wraps else case.with_draws(numbers["terms"])
     return Unit(name, description, case, **numbers, addend=addend)

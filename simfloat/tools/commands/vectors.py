@@ -13,7 +13,7 @@ import numpy as np
 import simfloat as sf
 from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.formats.rounding import MODES, VARIANTS, Rounding
-from simfloat.sums.test_vectors import case_of
+from simfloat.sums.vector_cases import case_of
 from simfloat.terminal import argument_type
 from simfloat.tools.commands.operands import Operands
 from simfloat.tools.commands.unit import KEYS, Unit, read_unit
