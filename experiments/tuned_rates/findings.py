@@ -23,8 +23,12 @@ def findings(results: list[Result]) -> list[Finding]:
     has_repetitions = any(result.get("repeater") in TUNED["MLP"].repeating for result in results)
     return [
         *(finding for problem in TUNED for finding in _findings_on(select(decided, problem=problem), problem)),
-        _decay_opens_gap(decided),
-        _decay_cancels(decided),
+        *(
+            finding
+            for problem, tuned in TUNED.items()
+            if "cosine" in tuned.schedules
+            for finding in (_decay_opens_gap(decided, problem), _decay_cancels(decided, problem))
+        ),
         *(_best_rate_is_stable(results, "MLP", arm) for arm in ("fp32", STANDARD) if has_repetitions),
     ]
 
@@ -133,20 +137,24 @@ def _remedy_at_best(results: list[Result], problem: str, schedule: str, arm: str
     return text, repair_test(standard, rest), {"name": ARMS[arm].label}
 
 
-@claim("MLP: a decaying rate opens the gap of nearest updates", "gap with a cosine - gap with a constant rate > 0")
-def _decay_opens_gap(results: list[Result]) -> Measured:
-    mlp = select(results, problem="MLP")
-    cosine, constant = (best_gap(mlp, "MLP", STANDARD, schedule) for schedule in ("cosine", "constant"))
+@claim(
+    "{problem}: a decaying rate opens the gap of nearest updates", "gap with a cosine - gap with a constant rate > 0"
+)
+def _decay_opens_gap(results: list[Result], problem: str) -> Measured:
+    runs = select(results, problem=problem)
+    cosine, constant = (best_gap(runs, problem, STANDARD, schedule) for schedule in ("cosine", "constant"))
     return f"{spread(cosine, 1)} against {spread(constant, 1)} %", difference_test(cosine, constant, above=0)
 
 
 @claim(
-    "MLP: a decaying rate cancels more updates in the late stage",
+    "{problem}: a decaying rate cancels more updates in the late stage",
     "share of weights unchanged in the last fifth: cosine - constant > 0",
 )
-def _decay_cancels(results: list[Result]) -> Measured:
-    mlp = select(results, problem="MLP")
-    cosine, constant = (100 * best_ends(mlp, "MLP", STANDARD, schedule, "late") for schedule in ("cosine", "constant"))
+def _decay_cancels(results: list[Result], problem: str) -> Measured:
+    runs = select(results, problem=problem)
+    cosine, constant = (
+        100 * best_ends(runs, problem, STANDARD, schedule, "late") for schedule in ("cosine", "constant")
+    )
     return f"{spread(cosine, 1)} against {spread(constant, 1)} %", difference_test(cosine, constant, above=0)
 
 

@@ -1,4 +1,4 @@
-"""The problems, as functions of the learning rate: digits, characters, late flights, topics and speakers."""
+"""The problems, as functions of the learning rate: digits, characters, late flights, topics, speakers and clothes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from experiments import datasets
 from experiments.bfloat16_models import clicks, speech, texts
 from experiments.bfloat16_models.texts import CONTEXT, HELD_OUT, characters, next_characters
 from experiments.digits import accuracy
+from experiments.fashion_mnist.problems import RATE, clothes
 from experiments.judging import accuracy as share_of_hits
 from experiments.judging import auc, measured_as, perplexity
 from experiments.models import GPT, BERTClassifier, SpeechClassifier
@@ -161,5 +162,14 @@ TUNED: Mapping[str, Tuned] = {
     "DLRM": Tuned(dlrm, Task("DLRM, flights", "auc", "AUC (%)"), 0.1, range(-3, 2), (0,), 5),
     "BERT": Tuned(
         bert, Task("BERT, topics", "accuracy", "accuracy (%)"), 0.0007, range(-20, -16), (0,), 5, arms=ALL_ARMS
+    ),
+    "CNN": Tuned(
+        clothes,
+        Task("CNN, clothes", "accuracy", "accuracy (%)"),
+        RATE,
+        range(-14, -5),
+        (0,),
+        5,
+        ("constant", "cosine"),
     ),
 }
