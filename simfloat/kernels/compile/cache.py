@@ -221,9 +221,10 @@ def _describe_code(code: CodeType) -> str:
 
 def describe_type(kind: Any) -> str:
     """Return a text that determines a type of numbers, arrays and tuples; raises TypeError for all others."""
+    members: Any = kind
     if isinstance(kind, types.BaseTuple):
-        name = describe(kind.instance_class) if isinstance(kind, types.BaseNamedTuple) else ""
-        return f"{name}({', '.join(map(describe_type, kind))})"
+        name = describe(members.instance_class) if isinstance(kind, types.BaseNamedTuple) else ""
+        return f"{name}({', '.join(map(describe_type, members))})"
     if isinstance(kind, types.Array):
         return f"{kind} {describe_type(kind.dtype)}"
     if isinstance(kind, types.Number | types.Boolean | types.NoneType):

@@ -213,7 +213,7 @@ def _add_to_callable(target: Any, fndesc: Any, library: Any) -> object:
     return function
 
 
-def parts_of_inner(version: CompileResult) -> tuple[Any, ...]:
+def parts_of_inner(version: Any) -> tuple[Any, ...]:
     """Return what callers need of a version of a function that kernels call, in a form that can be stored."""
     library, fndesc = version.library, version.fndesc
     fndesc.typemap = fndesc.calltypes = None  # not needed, and too large
@@ -328,6 +328,7 @@ class InnerDispatcher(CPUDispatcher):
     """
 
     _compiler: Any
+    _cache: Any
 
     def _insert(self, *version: Any, **options: Any) -> None:
         """Do not register a version for calls from Python, which would jump to an invalid address."""
