@@ -256,11 +256,8 @@ def recomputing() -> Iterator[None]:
 
 def is_recomputing() -> bool:
     """True if a part of the forward pass runs again in the backward pass of this node, not of another one inside."""
-    number = _runs_again.get()
-    if number is None:
-        return False
     node: Any = torch._C._current_autograd_node()
-    return node is not None and node._sequence_nr() == number
+    return node is not None and node._sequence_nr() == rerun_number()
 
 
 class RecomputedPart:
@@ -281,7 +278,7 @@ class RecomputedPart:
             )
         # The recomputation uses the random bits and the amaxes of the first pass. Then both continue from where they
         # were, as the generators of TransformerEngine and Megatron do.
-        with self._run.simulation.replay_from(self._moment), self._run.at_path(self._path), recomputing():
+        with self._run.simulation.replay_from(self._moment), self._run.paths.at_path(self._path), recomputing():
             return self._function(*args, **options)
 
 
