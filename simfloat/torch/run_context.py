@@ -117,7 +117,7 @@ class RunContext:
         self.notes = ForwardLog()
         self.paths = ModulePaths(simulation)
         self.parameters = StoredParameters(simulation)
-        self.gradients = Gradients(simulation, lambda number: self.notes.at_number(number))
+        self.gradients = Gradients(simulation, lambda number: self.notes.by_number.get(number))
         self.backward_nodes = BackwardNodes(self._note_of, self.gradients)
         self.optimizing = OptimizerSteps(simulation)
         self.operation_counts = OperationCounts()
@@ -266,7 +266,8 @@ class RunContext:
         # The engine adds the results of a node to other gradients while that node is still the current one.
         is_sum = way is not None and way is self.backward_nodes.ended
         # A moved parameter: the operations that read it have computed the shares, and their policy rounds the sum.
-        if is_sum and operand is not None and operand.path is not None and _is_movement(note.place.operation):
+        is_movement = MOVEMENT in (note.place.operation, note.place.kind)
+        if is_sum and operand is not None and operand.path is not None and is_movement:
             note, operand = self.gradients.reader(note, operand, operands)
         phase = (GradientSum if is_sum else Backward)(note, self.simulation, operand, way.events if way else None)
         if isinstance(phase, GradientSum):
@@ -468,11 +469,6 @@ class RunContext:
                 yield
         finally:
             self.composites = before
-
-
-def _is_movement(operation: str) -> bool:
-    """True for the place of an operation that moves values."""
-    return MOVEMENT in (operation, kind_of(operation))
 
 
 def _movement(func: Any) -> str:
