@@ -197,10 +197,6 @@ def are_replicas() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
-#: A function that finds the note of a node, and the notes that were found.
-Finder = Callable[[Any], LoggedOperation | None]
-
-
 class BackwardNode:
     """The backward pass through one node, to the operands of its operation that require a gradient.
 
@@ -283,10 +279,6 @@ class BackwardNode:
         self.results = rounded_results
         return (*rounded_results, *results[len(rounded_results) :])
 
-    def forget(self) -> None:
-        """Release the results, after autograd has added them to earlier gradients."""
-        self.results = ()
-
     def _release_all_but(self, results: Sequence[Any]) -> None:
         """Pass on all events, except for the last roundings of these results, which may complete gradients."""
         # Autograd may still add these results to others. Only the hook of the leaf can determine which rounding of a
@@ -342,16 +334,11 @@ class BackwardPass:
 class BackwardNodes:
     """The nodes of the backward passes that run."""
 
-    def __init__(self, note_of: Finder, gradients: Gradients) -> None:
+    def __init__(self, note_of: Callable[[Any], LoggedOperation | None], gradients: Gradients) -> None:
         self._note_of, self._gradients = note_of, gradients
         self.ended: BackwardNode | None = None  # the last one that ended: operations under it add its results to others
         self.innermost = BackwardPass({})  # the innermost pass that runs
         self._current = CurrentNode(-1, None, None)
-
-    @property
-    def are_running(self) -> bool:
-        """True if a backward pass runs, or work that it leaves to its end."""
-        return bool(self.innermost.nodes)
 
     def current(self) -> CurrentNode | None:
         """Return the node whose backward pass runs; None in a forward pass, and while a part of one runs again."""
@@ -396,7 +383,7 @@ class BackwardNodes:
         # own memory.
         rounded_results = way.end(results)
         if self.ended is not None:
-            self.ended.forget()
+            self.ended.results = ()  # autograd has added them to earlier gradients
         self.ended = way
         return rounded_results
 

@@ -79,13 +79,13 @@ class ForwardLog:
     """The notes of a run, by the sequence number that autograd gives its nodes in program order."""
 
     def __init__(self) -> None:
-        self._notes: dict[int, LoggedOperation | None] = {}
+        self.by_number: dict[int, LoggedOperation | None] = {}
         self.in_place = False  # True if the next operation writes to its first operand
 
     @property
     def knows_last(self) -> bool:
         """True if the last node belongs to a noted operation, so that an operation without a node needs no note."""
-        return not self.in_place and sequence_number() - 1 in self._notes
+        return not self.in_place and sequence_number() - 1 in self.by_number
 
     def begin(self, place: Place, operands: Sequence[torch.Tensor], tags: Sequence[Tag] = ()) -> LoggedOperation | None:
         """Note the operation that has just begun, unless the last node belongs to an earlier one.
@@ -96,7 +96,7 @@ class ForwardLog:
         """
         number = sequence_number() - 1
         in_place, self.in_place = self.in_place, False
-        if not in_place and number in self._notes:
+        if not in_place and number in self.by_number:
             return None
         # A rounded copy of a parameter is a tensor without history: the tensor of the program shows if the parameter
         # requires a gradient.
@@ -104,11 +104,11 @@ class ForwardLog:
             if getattr(x, STORED, x).requires_grad:
                 break
         else:
-            self._notes.setdefault(number, None)
+            self.by_number.setdefault(number, None)
             return None
         # Before a write to a value that the backward pass needs, autograd copies the value. The node of the copy, which
         # exists only if the value requires a gradient, follows the node of the write.
-        if in_place and self._notes.get(number) is not None:
+        if in_place and self.by_number.get(number) is not None:
             number -= 1
         noted_operands, nodes = [], []
         for i, x in enumerate(operands):
@@ -127,31 +127,27 @@ class ForwardLog:
         # of the reading operation.
         if number in nodes:
             number = self._note_renewed(place, noted_operands, number)
-            if number in self._notes:
+            if number in self.by_number:
                 return None
-        note = self._notes[number] = LoggedOperation(place, tuple(noted_operands))
-        if len(self._notes) > REMEMBERED:
+        note = self.by_number[number] = LoggedOperation(place, tuple(noted_operands))
+        if len(self.by_number) > REMEMBERED:
             # Autograd does not report that a node was freed, so the oldest notes are removed, half of them at once.
             # Then the cost of a note is constant on average.
-            for old in list(self._notes)[: REMEMBERED // 2]:
-                del self._notes[old]
+            for old in list(self.by_number)[: REMEMBERED // 2]:
+                del self.by_number[old]
         return note
 
     def _note_renewed(self, place: Place, operands: Sequence[Operand], number: int) -> int:
         """Note the new nodes of operands, ending at this number; return the number of the node before them."""
         renewed = {operand.origin[0]: operand for operand in operands if operand.origin is not None}
-        while number in renewed and number not in self._notes:
-            self._notes[number] = LoggedOperation(place, (renewed[number],), renewed[number].format)
+        while number in renewed and number not in self.by_number:
+            self.by_number[number] = LoggedOperation(place, (renewed[number],), renewed[number].format)
             number -= 1
         return number
 
     def skip(self) -> None:
         """Mark the last node as not belonging to an operation, unless it has a note."""
-        self._notes.setdefault(sequence_number() - 1, None)
-
-    def at_number(self, number: int) -> LoggedOperation | None:
-        """Return the note at this node number, without the special cases of writes to views."""
-        return self._notes.get(number)
+        self.by_number.setdefault(sequence_number() - 1, None)
 
     def at_node(self, node: Any) -> LoggedOperation | None:
         """Return the note of a node; None if no operation of this run created it."""
@@ -160,11 +156,11 @@ class ForwardLog:
         name = node.name()
         # torch 2.13 calls the node torch::autograd::CopySlices, so only the end of the name is compared.
         if name.endswith(WRITE_TO_VIEW):
-            return self._notes.get(number - 1)
-        base = node.next_functions[0][0] if name == RENEWED and number not in self._notes else None
+            return self.by_number.get(number - 1)
+        base = node.next_functions[0][0] if name == RENEWED and number not in self.by_number else None
         if base is None or not base.name().endswith(WRITE_TO_VIEW) or base._sequence_nr() != number - 1:
-            return self._notes.get(number)
-        write = self._notes.get(number - 2)
+            return self.by_number.get(number)
+        write = self.by_number.get(number - 2)
         return write and LoggedOperation(write.place, (Operand(0, None, write.format or FP32),), write.format)
 
 
@@ -256,11 +252,8 @@ def recomputing() -> Iterator[None]:
 
 def is_recomputing() -> bool:
     """True if a part of the forward pass runs again in the backward pass of this node, not of another one inside."""
-    number = _runs_again.get()
-    if number is None:
-        return False
     node: Any = torch._C._current_autograd_node()
-    return node is not None and node._sequence_nr() == number
+    return node is not None and node._sequence_nr() == rerun_number()
 
 
 class RecomputedPart:
@@ -281,7 +274,7 @@ class RecomputedPart:
             )
         # The recomputation uses the random bits and the amaxes of the first pass. Then both continue from where they
         # were, as the generators of TransformerEngine and Megatron do.
-        with self._run.simulation.replay_from(self._moment), self._run.at_path(self._path), recomputing():
+        with self._run.simulation.replay_from(self._moment), self._run.paths.at_path(self._path), recomputing():
             return self._function(*args, **options)
 
 

@@ -245,7 +245,7 @@ class Decomposition(Handler):
                 return run.leave_to_pytorch(integer_output, operands)
         result_dtype = result_type(operands)
         # In a narrow dtype of the program, steps are computed in FP32.
-        is_narrow = result_dtype in NARROW and run.keeps_own_types(self.operation)
+        is_narrow = result_dtype in NARROW and run.simulation.place(self.operation, run.path, run.composites).is_written
         if is_narrow:
             args, options = replace_tensors(args, _to_float32), replace_tensors(options, _to_float32)
         # The operations inside are dispatched to this mode again. Autograd does not record them: it records the single

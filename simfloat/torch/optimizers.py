@@ -155,9 +155,8 @@ class OptimizerSteps:
                 self._know(parameter, optimizer)
                 # If two blocks with the same seed update a parameter one after the other, they use the same random
                 # bits. The state of the memory shows if anything else wrote to it in between.
-                last = _LAST_UPDATES.get(parameter) if are_known else None
-                is_unchanged = last is not None and last[1] == _state_of(parameter)
-                self._simulation.repeated_draws.update(last[0] if last is not None and is_unchanged else None)
+                streams, state = (_LAST_UPDATES.get(parameter) if are_known else None) or (None, None)
+                self._simulation.repeated_draws.update(streams if state == _state_of(parameter) else None)
         # This is the frame of torch's `profile_hook_step` wrapper, which exists until the step has ended, also by an
         # error: then PyTorch calls no hook.
         self.step = sys._getframe(1), optimizer
@@ -243,10 +242,6 @@ class OptimizerSteps:
             moment.copy_(tensor_of(arithmetic.round(numbers_of(moment)), moment.dtype))
         put_tag(moment, Tag(arithmetic.format, owner=path, moment=name))
 
-    def has_scaled_moments(self, path: str) -> bool:
-        """True if moments of the parameter at a path are stored with scales, after the step."""
-        return self._simulation.place("update", path).moment_cast.scale is not None
-
     def moment_of(self, tensor: torch.Tensor, tag: Tag) -> Tag:
         """Return the tag, with the name of the moment if an optimizer's tensor has become one in this step."""
         if self.optimizer is None or tag.is_weight or tag.moment or tag.owner is None:
@@ -265,8 +260,10 @@ class OptimizerSteps:
     def round_first_moment(self, copy: torch.Tensor) -> torch.Tensor:
         """Return an optimizer's copy of a tensor, rounded to `optimizer_state` if it is the first value of a moment."""
         name, path = COPIED_MOMENTS.get(type(self.optimizer)), tag_of(copy).owner  # type: ignore[arg-type]
-        if name is not None and path is not None and not self.has_scaled_moments(path):
-            self._store(path, name, copy, is_first=True)
+        if name is not None and path is not None:
+            # Moments with scales are stored after the step.
+            if self._simulation.place("update", path).moment_cast.scale is None:
+                self._store(path, name, copy, is_first=True)
         return copy
 
     def last_addition(self, place: Place, w: NDArray, u: NDArray) -> NDArray:

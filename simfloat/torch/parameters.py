@@ -213,7 +213,7 @@ class StoredParameters:
         if rounded is not None:
             with without_dispatch():
                 x.data.copy_(rounded)
-        put_tag(x, Tag(self._format(path), owner=path, is_weight=True))
+        put_tag(x, Tag(self.update_place(path).recipe.weights, owner=path, is_weight=True))
 
     def note_written(self, path: str) -> None:
         """Note that values in the format `weights` were written to a parameter, or to a part of it."""
@@ -239,9 +239,6 @@ class StoredParameters:
         """Return the place of a parameter's update, in its own dtype if the policy is written for such dtypes."""
         place, parameter = self._simulation.place("update", path), self.by_path.get(path)
         return place if parameter is None else place.in_type(FORMAT_OF[parameter.dtype])
-
-    def _format(self, path: str) -> Format:
-        return self.update_place(path).recipe.weights
 
     def check(self, policy: Policy) -> None:
         """Raise ValueError if the dtype of a parameter cannot represent its `weights` under a policy."""

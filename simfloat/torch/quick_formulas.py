@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
-from torch.autograd import forward_ad
 
 from simfloat.arithmetic.target import adds_up
 from simfloat.environment import in_usual_environment
@@ -30,7 +29,7 @@ from simfloat.simulation.place import Place
 from simfloat.torch.backward import current_node, takes_whole
 from simfloat.torch.forward_log import Operand, is_recomputing, observed_at, pending_events_at, place_observed_once
 from simfloat.torch.handlers import USERS
-from simfloat.torch.open_run import active_run, outside_block, without_dispatch
+from simfloat.torch.open_run import active_run, is_transformed, outside_block, without_dispatch
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tensors import Tag, array_on, match_layout, put_tag, tag_of, tagged_tensor, tensor_on
 
@@ -48,11 +47,7 @@ def is_alone(run: RunContext) -> bool:
     if (observer is not None and not adds_up(observer)) or run.shown is not None or USERS:
         return False
     # Another mode, such as a FlopCounterMode of the program, needs the single operations.
-    return (
-        torch._C._len_torch_dispatch_stack() == 1
-        and not torch._C._are_functorch_transforms_active()
-        and forward_ad._current_level < 0
-    )
+    return torch._C._len_torch_dispatch_stack() == 1 and not is_transformed()
 
 
 def unwatched_place(run: RunContext, operation: str) -> Place | None:

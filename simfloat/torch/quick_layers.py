@@ -183,15 +183,11 @@ class Layer:
 
 def _parameter_tags(x: Any, *parameters: Any) -> tuple[Tag, ...] | None:
     """Return the tags of x and of parameters, each if it is given; None for other tensors, and for a gradient."""
-    tags = list[Tag]()
-    for operand in (x, *parameters):
-        if operand is not None:
-            if not are_plain(operand):
-                return None
-            tags.append(tag_of(operand))
-            if tags[0].is_gradient or not (len(tags) == 1 or tags[-1].is_weight):
-                return None
-    return tuple(tags)
+    operands = [x, *[each for each in parameters if each is not None]]
+    if not are_plain(*operands):
+        return None
+    tags = tuple([tag_of(operand) for operand in operands])
+    return None if tags[0].is_gradient or not all([tag.is_weight for tag in tags[1:]]) else tags
 
 
 def _layer_of(run: RunContext, place: Place, x: Tag, weight: Tag, bias: Tag | None = None) -> Layer:

@@ -7,7 +7,7 @@ place of operations and the tags of their results.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from typing import Any
@@ -117,7 +117,7 @@ class RunContext:
         self.notes = ForwardLog()
         self.paths = ModulePaths(simulation)
         self.parameters = StoredParameters(simulation)
-        self.gradients = Gradients(simulation, lambda number: self.notes.at_number(number))
+        self.gradients = Gradients(simulation, lambda number: self.notes.by_number.get(number))
         self.backward_nodes = BackwardNodes(self._note_of, self.gradients)
         self.optimizing = OptimizerSteps(simulation)
         self.operation_counts = OperationCounts()
@@ -168,10 +168,6 @@ class RunContext:
             return calls[-1][1]
         return "" if note is None else note.place.path
 
-    def at_path(self, path: str) -> AbstractContextManager[None]:
-        """Open a block that runs at the path of this module."""
-        return self.paths.at_path(path)
-
     def count_operation(self, func: Any, how: str) -> None:
         """Count an operation that is about to be carried out in this way."""
         self.operation_counts.begin(func, how, self.path)
@@ -206,7 +202,7 @@ class RunContext:
         if gradients and self.paths.path is None and not any(stored_tensor(x).requires_grad for x in operands):
             # With a static graph, gradients become shares of replicas after the first backward pass, but still inside
             # its block.
-            is_share = operation in ("multiply", "divide") and self.backward_nodes.are_running and are_replicas()
+            is_share = operation in ("multiply", "divide") and self.backward_nodes.innermost.nodes and are_replicas()
             place = self.simulation.place("update", tag_of(gradients[0]).owner or "")
             return (ReplicaMean if is_share else Clipping)(place, self.simulation)
         # Otherwise a product with such a tensor would take the role of gradients.
@@ -270,7 +266,8 @@ class RunContext:
         # The engine adds the results of a node to other gradients while that node is still the current one.
         is_sum = way is not None and way is self.backward_nodes.ended
         # A moved parameter: the operations that read it have computed the shares, and their policy rounds the sum.
-        if is_sum and operand is not None and operand.path is not None and _is_movement(note.place.operation):
+        is_movement = MOVEMENT in (note.place.operation, note.place.kind)
+        if is_sum and operand is not None and operand.path is not None and is_movement:
             note, operand = self.gradients.reader(note, operand, operands)
         phase = (GradientSum if is_sum else Backward)(note, self.simulation, operand, way.events if way else None)
         if isinstance(phase, GradientSum):
@@ -278,17 +275,6 @@ class RunContext:
         if self.composites and phase.is_fused:
             return phase.inside(operation)
         return phase.of_bias() if phase.is_of_bias(operation) else phase
-
-    def backward(
-        self, roots: Iterable[Any], *, accumulates: bool, is_recorded: bool, is_whole: bool
-    ) -> AbstractContextManager[None]:
-        """Open a block in which a backward pass runs from these tensors.
-
-        `accumulates` is True if gradients are added to `.grad`, `is_recorded` if the pass itself is recorded for
-        gradients of gradients, and `is_whole` if the pass reaches all leaves.
-        """
-        self.paths.forget_ended_calls()
-        return self.backward_nodes.open(roots, accumulates, is_recorded, is_whole)
 
     def in_place_of(self, path: str, x: Any) -> Any:
         """Return a tensor that replaces a parameter in a call, rounded to the `weights` of the parameter."""
@@ -367,10 +353,6 @@ class RunContext:
             return place.in_type(FORMAT_OF[result_type(operands)])
         wide = place.upcast
         return place if wide is None or before_upcast(operands) is None else wide
-
-    def keeps_own_types(self, operation: str) -> bool:
-        """True if the policy at the place of an operation is written for the dtypes of the program."""
-        return self.simulation.place(operation, self.path, self.composites).is_written
 
     def tag_of_moved(
         self, operands: Sequence[torch.Tensor], format_sources: Sequence[torch.Tensor] | None = None
@@ -487,11 +469,6 @@ class RunContext:
                 yield
         finally:
             self.composites = before
-
-
-def _is_movement(operation: str) -> bool:
-    """True for the place of an operation that moves values."""
-    return MOVEMENT in (operation, kind_of(operation))
 
 
 def _movement(func: Any) -> str:

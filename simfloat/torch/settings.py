@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import _VF
 from torch.autograd import forward_ad
+from torch.autograd.profiler import record_function as Mark
 from torch.jit._builtins import _get_builtin_table
 from torch.nn.utils import stateless
 from torch.utils import checkpoint
@@ -220,7 +221,8 @@ def with_marked_gradients(engine: Callable[..., Any]) -> Callable[..., Any]:
                 put_tag(gradient, tag_of(gradient)._replace(is_gradient=True, is_weight=False))
         # backward() accumulates into `.grad`, and torch.autograd.grad returns the gradients: both call this function.
         accumulates = options.get("accumulate_grad", False)
-        with run.backward(outputs, accumulates=accumulates, is_recorded=is_recorded, is_whole=not inputs):
+        run.paths.forget_ended_calls()
+        with run.backward_nodes.open(outputs, accumulates, is_recorded, not inputs):
             return engine(outputs, gradients, keeps, is_recorded, inputs, *args, **options)
 
     return begin
@@ -320,12 +322,6 @@ WITH_DTYPE = (
 #: The module with formulas for forward derivatives.
 FORWARD_FORMULAS = "torch._decomp.decompositions_for_jvp"
 
-#: The operations of the methods that mark a part of the program for PyTorch's profiler.
-MARKS = {
-    "__enter__": torch.ops.profiler._record_function_enter_new.default,
-    "__exit__": torch.ops.profiler._record_function_exit._RecordFunction,
-}
-
 #: Operations, each with a function that wraps PyTorch's kernel.
 KERNELS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     *((row.operation, partial(kernel_of, row)) for row in ROWS),
@@ -351,9 +347,11 @@ SETTINGS: tuple[Setting, ...] = (
     function_setting(checkpoint, "_checkpoint_without_reentrant_generator", remembering),
     Setting(forward_pass, partial(setattr, checkpoint.CheckpointFunction, "forward"), reentrant),
     function_setting(torch.autograd, "_make_grads", without_dispatched_ones),
-    *(
-        function_setting(torch.autograd.profiler.record_function, name, partial(without_dispatched_mark, operation))
-        for name, operation in MARKS.items()
+    function_setting(
+        Mark, "__enter__", partial(without_dispatched_mark, torch.ops.profiler._record_function_enter_new.default)
+    ),
+    function_setting(
+        Mark, "__exit__", partial(without_dispatched_mark, torch.ops.profiler._record_function_exit._RecordFunction)
     ),
     function_setting(torch.autograd, "_engine_run_backward", with_marked_gradients),
     function_setting(stateless, "_functional_call", with_other_weights),

@@ -509,8 +509,7 @@ def in_type(tag: Tag, dtype: torch.dtype) -> Tag:
 
 def weight_path(tensor: torch.Tensor) -> str | None:
     """Return the path of the parameter with these values; None for other tensors."""
-    tag: Tag | TaggedParts[Tag] = getattr(tensor.untyped_storage(), _NAME, NOTHING)
-    tag = tag if type(tag) is Tag else tag_of(tensor)
+    tag = tag_of(tensor)
     return tag.owner if tag.is_weight else None
 
 
