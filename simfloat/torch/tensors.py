@@ -432,7 +432,7 @@ NOTHING = Tag()
 
 def tag_of(tensor: torch.Tensor) -> Tag:
     """Return the tag of a tensor's values."""
-    tags: Tag | TaggedParts[Tag] = getattr(tensor.untyped_storage(), _NAME, NOTHING)
+    tags: Any = getattr(tensor.untyped_storage(), _NAME, NOTHING)
     return tags if type(tags) is Tag else tags.at(tensor)
 
 
