@@ -432,8 +432,8 @@ NOTHING = Tag()
 
 def tag_of(tensor: torch.Tensor) -> Tag:
     """Return the tag of a tensor's values."""
-    tags: Any = getattr(tensor.untyped_storage(), _NAME, NOTHING)
-    return tags if type(tags) is Tag else tags.at(tensor)
+    tags: Tag | TaggedParts[Tag] = getattr(tensor.untyped_storage(), _NAME, NOTHING)
+    return tags if isinstance(tags, Tag) else tags.at(tensor)
 
 
 def before_upcast(tensors: Iterable[torch.Tensor]) -> Narrow | None:
