@@ -28,7 +28,7 @@ ALTERNATIVES: dict[str, str] = {
     "prod": f"{PRODUCTS} (math.prod(x) of a vector)", "cumprod": PRODUCTS,
     "nextafter": "sf.nextafter(x, y, x.format)", "spacing": "sf.ulp(x, x.format)", "ldexp": "x * 2.0**k",
     "frexp": "np.frexp(np.asarray(x))", "modf": "x - x.trunc() and x.trunc()",
-    "divmod": "(x / y).floor() and x - y * (x / y).floor()",
+    "divmod": "x % y, and (x / y).floor(), with two roundings", "floor_divide": "(x / y).floor(), with two roundings",
     "einsum": "@, transpose and sum (xarray: of d.data)", "tanh": "x.tanh()", "logaddexp": "exp and log",
     "convolve": "np.lib.stride_tricks.sliding_window_view(np.pad(a, b.size - 1), b.size) @ b[::-1]",
     "correlate": "np.lib.stride_tricks.sliding_window_view(a, b.size) @ b.conj() (mode='valid')",

@@ -73,9 +73,10 @@ def array(
     Complex data have both parts in the format. Complex arrays have ``+ - * /``, `square`, `abs`, `conj`, sums,
     means and matrix products. Other functions raise ValueError: write them in ``x.real`` and ``x.imag``, and join
     the parts by ``a + 1j * b``. `abs` rounds both squares, their sum and the square root; ``np.hypot(x.real,
-    x.imag)`` rounds once, and no square of it overflows or underflows. A quotient is the product with the conjugate
-    of the divisor, with both parts divided by c c + d d. In a matrix product, each part is one sum of exact
-    products: a c and -b d alternate in the real part, a d and b c in the imaginary part.
+    x.imag)`` rounds once, and no square of it overflows or underflows. A real divisor divides both parts. Another
+    quotient is the product with the conjugate of the divisor, with both parts divided by c c + d d. In a matrix
+    product, each part is one sum of exact products: a c and -b d alternate in the real part, a d and b c in the
+    imaginary part.
 
     ``np.asarray(A)`` returns the values in float64. Matplotlib, ``np.from_dlpack(A)`` and ``torch.as_tensor(A)`` read
     the same values.

@@ -112,8 +112,15 @@ class PairedComparison(Sequence[Compared]):
         return {name: text for name, text in counts.items() if any(getattr(row, name) for row in self.rows)}
 
     def _line(self, row: Compared) -> list[str]:
-        texts = f"{row.mean:.4g}", f"{row.low:.4g} to {row.high:.4g}", str(row.pairs)
+        mean, low, high = (self._number(value) for value in (row.mean, row.low, row.high))
+        texts = mean, f"{low} to {high}", str(row.pairs)
         return [*(str(value) for _, value in row.among), str(row.label), row.word, *texts]
+
+    def _number(self, value: float) -> str:
+        """Return a number with four digits; a ratio near 1 with two digits of its distance from 1."""
+        distance = abs(value - 1) if self.kind == RATIO else 1.0
+        digits = 2 - math.floor(math.log10(distance)) if 0 < distance < 0.005 else 4
+        return f"{value:.{min(digits, 15)}g}"
 
     @property
     def _remarks(self) -> str:

@@ -101,7 +101,8 @@ def repeat(
             computed in this process.
 
     Returns:
-        A `Repetitions` with `results`, `mean`, `variance`, `standard_error`, `interval` and `quantile`.
+        A `Repetitions` with `results`, `mean`, `variance`, `standard_error`, `interval()` and
+        `quantile(share)`.
 
     Raises:
         ValueError: if an argument is invalid, or if the function cannot be sent to another process.

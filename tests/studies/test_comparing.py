@@ -200,3 +200,9 @@ def test_rows_are_found_by_numbers_and_come_in_their_order(bits):
     found = sf.studies.compare(table, by="bits", reference=32)
     assert found[8].label == bits[1] and tuple(row.label for row in found) == bits
     assert [row.label for row in reversed(found)] == [*bits[::-1]] and found[:1] == found.rows[:1]
+
+
+def test_a_ratio_near_1_is_printed_with_its_distance_from_1():
+    rows = [{"p": p, "seed": s, "loss": (1 + 0.0002 * (p == "b")) * (1 + s / 8)} for p in "ab" for s in range(8)]
+    line = str(sf.studies.compare(rows, "loss", by="p", reference="a").table()).splitlines()[1]
+    assert "1.0002" in line and " 1 to 1 " not in line
