@@ -149,7 +149,8 @@ def reveal(
     tried. On a terminal a line shows the progress every two seconds.
 
     Other accumulators may give the same bits; several generations of tensor cores do. The comparison does not cover
-    signs of zero results, infinite operands and NaN, or more than k products. Choose k as several blocks of f plus a
+    signs of zero results, infinite operands and NaN, or more than k products. Fixed-point accumulators, and ones that
+    saturate or wrap, are not among the candidates. Choose k as several blocks of f plus a
     part of a block, to find how a last short block is added.
 
     Parameters:
@@ -174,7 +175,7 @@ def reveal(
 
     Raises:
         ValueError: if k is not from 2 to 2048; if a format has no sign or no 0, or does not have 1 and 2 as normal
-            numbers, such as `fixed(8)`; if f raises an error; if f returns anything except one number; if f returns NaN
+            numbers, such as `fixed(8)` (for integers, pass ``Format(3, 0, bias=1, special="finite")``); if f raises an error; if f returns anything except one number; if f returns NaN
             for finite operands of moderate size; if f is not deterministic; if f is not a sum of products.
 
     Examples:
@@ -350,7 +351,10 @@ def _checked_inputs(inputs: UnitInputs) -> tuple[Format, Format]:
     formats = as_formats(inputs)
     for format in formats:
         if not (format.signed and format.has_zero and format.emin <= 0 < format.emax):
-            raise ValueError(f"inputs must be formats with a sign, 0, and 1 and 2 as normal numbers, got {format}.")
+            raise ValueError(
+                f"inputs must be formats with a sign, 0, and 1 and 2 as normal numbers, got {format}. For a function of "
+                "integers, pass simfloat.Format(3, 0, bias=1, special='finite'), the numbers 0, +-1, +-2, +-4 ... +-64."
+            )
     return formats
 
 

@@ -61,6 +61,15 @@ def random_operands(
     steps = _exponents(rng, max(low, -24), min(high - bits, 24), shape)
     drifting = np.take_along_axis(steps, np.arange(box.terms) // lengths, 1)
     yield "drifting", *with_exponents(box, rng, drifting)
+    # Large products of one sign show an accumulator that saturates. In half of the rows they change their sign once,
+    # and in every other row they are the largest ones.
+    a, b = (np.abs(x) for x in with_exponents(box, rng, np.full(shape, high)))
+    largest = tuple(format.max for format in box.inputs)
+    if largest[0] * largest[1] < 2.0 ** (high + 2):
+        a[::2], b[::2] = largest
+    turns = np.where(np.arange(ROWS) % 4 < 2, box.terms, rng.integers(1, box.terms + 1, ROWS))
+    signs = np.where(np.arange(box.terms) < turns[:, np.newaxis], 1.0, -1.0) * rng.choice([-1.0, 1.0], (ROWS, 1))
+    yield "one sign", a * signs, b
 
 
 def _cancelling(rng: np.random.Generator, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:

@@ -128,6 +128,8 @@ class BlackBox:
                         f"Some products overflow in {np.result_type(x, y)}: multiply Python floats, as in lambda a, b: "
                         "f([x * y for x, y in zip(a.tolist(), b.tolist())])."
                     )
+                elif isinstance(error, OverflowError):
+                    advice = "If a sum overflows, f must return an infinity."
             raise ValueError(failure_message(types, self.terms, error, advice)) from error
         self.result_type = getattr(result, "dtype", None)
         self.returns_float32 = isinstance(result, np.float32)
