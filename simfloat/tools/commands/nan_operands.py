@@ -1,0 +1,112 @@
+"""NaN among the operands of test vectors: enough of them for all codes of NaN, and these codes in the lines of a file.
+
+A circuit may recognise only some NaN: those with one sign, those with the quiet bit, or those whose payload lies in the
+bits that it keeps. Values do not tell codes of NaN apart, so `with_nan` chooses the cases, and `with_nan_codes` writes
+the codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import simfloat as sf
+from simfloat.arithmetic.testfloat import digits_of, is_signalling, nan_codes
+from simfloat.formats.exceptions import INVALID
+from simfloat.sums.vector_cases import DOT, Case
+
+#: Of so many cases, at most one gets a NaN in place of a number.
+CASES_PER_NAN = 8
+
+
+def with_nan(
+    operands: Sequence[NDArray[Any]],
+    case: Case,
+    is_repeated: NDArray[np.bool_],
+    lacks_result: Callable[[list[NDArray]], NDArray[np.bool_]],
+    has_addend: bool,
+) -> list[NDArray[Any]]:
+    """Return operands of which more are NaN: each one, beside finite numbers, as often as its format has codes of NaN.
+
+    Repeated cases are replaced first, then random ones from the end, and no case that then lacks a result. At most one
+    case of `CASES_PER_NAN` is replaced.
+    """
+    result = case.kinds[-1]
+    has_addend &= case.accumulator is None or case.accumulator.takes_initial
+    places = [place for place, kind in enumerate(case.kinds[: len(operands) - (not has_addend)]) if nan_codes(kind)]
+    if not places or not case.reads_signalling or (isinstance(result, sf.Format) and not result.has_nan):
+        return list(operands)
+    rows = np.arange(len(operands[0]))
+    special = sum((~np.isfinite(x)).reshape(rows.size, -1).sum(axis=1) for x in operands)
+    wanted = {}
+    for place in places:
+        are_nan = np.isnan(operands[place]).reshape(rows.size, -1).any(axis=1)
+        wanted[place] = len(nan_codes(case.kinds[place])) - int(np.count_nonzero(are_nan & (special == 1)))
+    turns = [place for turn in range(max(wanted.values())) for place in places if turn < wanted[place]]
+    random = rows[(special == 0) & ~is_repeated & (rows % 8 < 2)][::-1]
+    chosen = [*rows[(special == 0) & is_repeated], *random][: rows.size // CASES_PER_NAN]
+    replaced = [x.copy() for x in operands]
+    for row, place in zip(chosen, turns, strict=False):
+        x = replaced[place]
+        x[(row, row // 8 % x.shape[1]) if x.ndim == 2 else row] = np.nan
+    lacking = lacks_result(replaced)
+    for x, before in zip(replaced, operands, strict=True):
+        x[lacking] = before[lacking]
+    return replaced
+
+
+def with_nan_codes(lines: Sequence[str], case: Case) -> list[str]:
+    """Return lines in which each operand has the codes of NaN in turn, first beside finite numbers.
+
+    A signalling NaN raises invalid (IEEE 754-2019, 6.2 and 7.2).
+    """
+    rows = [line.split() for line in lines]
+    if not rows or not case.reads_signalling:
+        return list(lines)
+    _, counts = case.columns(len(rows[0]))
+    places = np.repeat(np.arange(len(counts)), counts).tolist()
+    codes = [nan_codes(kind) for kind in case.kinds[: len(counts)]]
+    signalling = [_signalling(of_place, kind) for of_place, kind in zip(codes, case.kinds, strict=False)]
+    texts = [[_text(np.nan, kind)] if nan_codes(kind) else [] for kind in case.kinds]
+    special = [
+        {*of_nan, *(_text(x, kind) for x in (np.inf, -np.inf) if _has(kind, x))}
+        for of_nan, kind in zip(texts, case.kinds, strict=True)
+    ]
+    columns = [[n for n, place in enumerate(places) if row[n] in special[place]] for row in rows]
+    turns = [0] * len(counts)
+    for row, of_row in sorted(zip(rows, columns, strict=True), key=lambda pair: len(pair[1]) != 1):
+        raises = False
+        for column in of_row:
+            place = places[column]
+            if row[column] in texts[place]:
+                turn = turns[place] % len(codes[place])
+                row[column] = f"{codes[place][turn]:0{len(row[column])}X}"
+                raises |= signalling[place][turn]
+                turns[place] += 1
+        if raises:
+            _raise_invalid(row, case, texts[-1])
+    return [" ".join(row) for row in rows]
+
+
+def _raise_invalid(row: list[str], case: Case, nan: Sequence[str]) -> None:
+    """Let the flags of a line contain invalid, and let its result be NaN: a power of a quiet NaN may be 1."""
+    of_result = len(row) - 1 - case.has_flags
+    if case.operation != DOT and nan:
+        row[of_result] = nan[0]
+    if case.has_flags:
+        row[-1] = f"{int(row[-1], 16) | INVALID:02X}"
+
+
+def _signalling(codes: Sequence[int], kind: Any) -> list[bool]:
+    return is_signalling(np.array(codes, np.uint64), kind).tolist() if codes else []
+
+
+def _has(kind: Any, x: float) -> bool:
+    return isinstance(kind, sf.Format) and kind.has_infinity and (kind.signed or x > 0)
+
+
+def _text(x: float, kind: sf.Format) -> str:
+    return f"{int(sf.encode(x, kind)):0{digits_of(kind)}X}"
