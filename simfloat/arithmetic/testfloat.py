@@ -1,7 +1,7 @@
 """The operations of Berkeley TestFloat by its names, such as f16_add, f32_to_i64 and f16_roundToInt_rx_minMag.
 
 Source: J. R. Hauser, Berkeley TestFloat Release 3e, TestFloat-general.html. Integers that a conversion cannot represent
-are those of its RISC-V variant: the nearest integer, and the largest one for NaN. Signalling NaN are not modelled.
+are those of its RISC-V variant: the nearest integer, and the largest one for NaN. `compute_testfloat` reads a signalling NaN as a quiet one.
 Narrow formats and integers, which TestFloat does not have, follow the same pattern: f32_to_e5m2, e4m3_add, f16_to_i8. A
 conversion to an integer without the type of its operand, to_i8, is for operands of any format.
 """

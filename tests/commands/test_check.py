@@ -225,6 +225,10 @@ def test_draws_are_operands_of_a_unit_that_rounds_at_random(tmp_path, capsys):
             assert (int(flags, 16) & 1 == 1) == (part != 0)
             inexact += part != 0
     assert inexact >= 50
+    sf.write_vectors(path, "add", [1.0], [2.0], sf.BF16, sf.stochastic(4, "A"), stream=sf.BitStream(0))
+    assert main(["check", str(path)]) == 2  # write_vectors does not write draws
+    message = "A case of add has 5 fields: operands (3, the last of which are draws), result and flags; got 4."
+    assert message in capsys.readouterr().err
     # The draws of the steps of a sum: a product, then the sum.
     path = write_unit(tmp_path, "steps", UNITS["steps"])
     case = read_unit(str(path.with_suffix(".toml"))).case

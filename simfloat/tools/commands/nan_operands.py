@@ -1,8 +1,8 @@
-"""NaN among the operands of test vectors: enough of them for all codes of NaN, and these codes in the lines of a file.
+"""NaN among the operands of test vectors, with all kinds of codes.
 
 A circuit may recognise only some NaN: those with one sign, those with the quiet bit, or those whose payload lies in the
-bits that it keeps. Values do not tell codes of NaN apart, so `with_nan` chooses the cases, and `with_nan_codes` writes
-the codes.
+bits that it keeps. All NaN are one value. So `with_nan` chooses the cases by values, and `with_nan_codes` writes codes
+into the lines of a file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simfloat.arithmetic.testfloat import digits_of, is_signalling, nan_codes
 from simfloat.formats.exceptions import INVALID
 from simfloat.sums.vector_cases import DOT, Case
 
-#: Of so many cases, at most one gets a NaN in place of a number.
+#: The number of cases for each case that may get a NaN in place of a number.
 CASES_PER_NAN = 8
 
 
@@ -29,10 +29,10 @@ def with_nan(
     lacks_result: Callable[[list[NDArray]], NDArray[np.bool_]],
     has_addend: bool,
 ) -> list[NDArray[Any]]:
-    """Return operands of which more are NaN: each one, beside finite numbers, as often as its format has codes of NaN.
+    """Return operands with more NaN: in each place, beside finite numbers, as many as the format has `nan_codes`.
 
-    Repeated cases are replaced first, then random ones from the end, and no case that then lacks a result. At most one
-    case of `CASES_PER_NAN` is replaced.
+    Repeated cases get a NaN first, then random ones from the end. A case that would lack a result remains. At most one
+    of `CASES_PER_NAN` cases changes.
     """
     result = case.kinds[-1]
     has_addend &= case.accumulator is None or case.accumulator.takes_initial
@@ -40,7 +40,7 @@ def with_nan(
     if not places or not case.reads_signalling or (isinstance(result, sf.Format) and not result.has_nan):
         return list(operands)
     rows = np.arange(len(operands[0]))
-    special = sum((~np.isfinite(x)).reshape(rows.size, -1).sum(axis=1) for x in operands)
+    special = np.sum([(~np.isfinite(x)).reshape(rows.size, -1).sum(axis=1) for x in operands], axis=0)
     wanted = {}
     for place in places:
         are_nan = np.isnan(operands[place]).reshape(rows.size, -1).any(axis=1)
@@ -59,9 +59,9 @@ def with_nan(
 
 
 def with_nan_codes(lines: Sequence[str], case: Case) -> list[str]:
-    """Return lines in which each operand has the codes of NaN in turn, first beside finite numbers.
+    """Return lines in which the NaN of each operand have the `nan_codes` of its format in turn.
 
-    A signalling NaN raises invalid (IEEE 754-2019, 6.2 and 7.2).
+    Cases in which the other operands are finite come first. A signalling NaN raises invalid (IEEE 754-2019, 6.2, 7.2).
     """
     rows = [line.split() for line in lines]
     if not rows or not case.reads_signalling:
