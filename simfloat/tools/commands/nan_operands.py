@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
-from simfloat.arithmetic.testfloat import digits_of, is_signalling, nan_codes
+from simfloat.arithmetic.testfloat import Kind, digits_of, is_signalling, nan_codes
 from simfloat.formats.exceptions import INVALID
 from simfloat.sums.vector_cases import DOT, Case
 
@@ -70,14 +70,12 @@ def with_nan_codes(lines: Sequence[str], case: Case) -> list[str]:
     places = np.repeat(np.arange(len(counts)), counts).tolist()
     codes = [nan_codes(kind) for kind in case.kinds[: len(counts)]]
     signalling = [_signalling(of_place, kind) for of_place, kind in zip(codes, case.kinds, strict=False)]
-    texts = [[_text(np.nan, kind)] if nan_codes(kind) else [] for kind in case.kinds]
-    special = [
-        {*of_nan, *(_text(x, kind) for x in (np.inf, -np.inf) if _has(kind, x))}
-        for of_nan, kind in zip(texts, case.kinds, strict=True)
-    ]
+    texts = [_texts(kind, np.nan) for kind in case.kinds]
+    special = [set(_texts(kind, np.nan, np.inf, -np.inf)) for kind in case.kinds]
     columns = [[n for n, place in enumerate(places) if row[n] in special[place]] for row in rows]
     turns = [0] * len(counts)
-    for row, of_row in sorted(zip(rows, columns, strict=True), key=lambda pair: len(pair[1]) != 1):
+    of_special = [(row, of_row) for row, of_row in zip(rows, columns, strict=True) if of_row]
+    for row, of_row in sorted(of_special, key=lambda pair: len(pair[1]) != 1):
         raises = False
         for column in of_row:
             place = places[column]
@@ -100,13 +98,15 @@ def _raise_invalid(row: list[str], case: Case, nan: Sequence[str]) -> None:
         row[-1] = f"{int(row[-1], 16) | INVALID:02X}"
 
 
-def _signalling(codes: Sequence[int], kind: Any) -> list[bool]:
-    return is_signalling(np.array(codes, np.uint64), kind).tolist() if codes else []
+def _signalling(codes: Sequence[int], kind: Kind) -> list[bool]:
+    """Return True for the codes of signalling NaN."""
+    return is_signalling(np.array(codes, np.uint64), kind).tolist() if isinstance(kind, sf.Format) else []
 
 
-def _has(kind: Any, x: float) -> bool:
-    return isinstance(kind, sf.Format) and kind.has_infinity and (kind.signed or x > 0)
-
-
-def _text(x: float, kind: sf.Format) -> str:
-    return f"{int(sf.encode(x, kind)):0{digits_of(kind)}X}"
+def _texts(kind: Kind, *values: float) -> list[str]:
+    """Return the texts of those special values that a kind has."""
+    if not isinstance(kind, sf.Format):
+        return []
+    has = [kind.has_nan if np.isnan(x) else kind.has_infinity and (kind.signed or x > 0) for x in values]
+    codes = sf.encode(np.array(values)[has], kind).tolist()
+    return [f"{code:0{digits_of(kind)}X}" for code in codes]
