@@ -1,7 +1,7 @@
 """The operations of Berkeley TestFloat by its names, such as f16_add, f32_to_i64 and f16_roundToInt_rx_minMag.
 
 Source: J. R. Hauser, Berkeley TestFloat Release 3e, TestFloat-general.html. Integers that a conversion cannot represent
-are those of its RISC-V variant: the nearest integer, and the largest one for NaN. Signalling NaN are not modelled.
+are those of its RISC-V variant: the nearest integer, and the largest one for NaN. `compute_testfloat` reads a signalling NaN as a quiet one.
 Narrow formats and integers, which TestFloat does not have, follow the same pattern: f32_to_e5m2, e4m3_add, f16_to_i8. A
 conversion to an integer without the type of its operand, to_i8, is for operands of any format.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -205,6 +206,23 @@ def is_signalling(codes: NDArray[np.uint64], format: Format) -> NDArray[np.bool_
     if not has_signalling_nan(format):
         return np.zeros(codes.shape, np.bool_)
     return (codes >> np.uint64(format.mantissa_bits - 1)) & np.uint64(1) == 0
+
+
+@cache
+def nan_codes(kind: Kind) -> tuple[int, ...]:
+    """Return codes of NaN: signalling and quiet, with the lowest and the highest payload, and with both signs.
+
+    Codes that follow each other differ in these properties. A format with fewer codes of NaN has only its own.
+    """
+    if not isinstance(kind, Format) or not kind.has_nan:
+        return ()
+    fractions, quiet = 1 << kind.mantissa_bits, 1 << kind.mantissa_bits >> 1
+    largest_exponent = (1 << kind.bits - kind.signed) - fractions
+    bodies = [largest_exponent + fraction for fraction in (1, quiet, fractions - 1, quiet - 1, quiet + 1)]
+    signs = (0, kind.signed << kind.bits - 1)
+    codes = [body | signs[(n + turn) % 2] for turn in range(2) for n, body in enumerate(bodies)]
+    valid = [code for code in dict.fromkeys([*codes, int(kind.nan_code or 0)]) if 0 <= code < 1 << kind.bits]
+    return tuple(code for code, x in zip(valid, decode(np.array(valid, np.uint64), kind), strict=True) if np.isnan(x))
 
 
 def exact_name(name: str) -> str:

@@ -99,7 +99,8 @@ def write_vectors(
             its own: ``(32, sf.E8M0)`` beside ``sf.blocked(32, sf.FP32, sf.FP32)``.
         flags: False to leave out the flags, for hardware without flags; True to write them also for aligned and exact
             sums. By default, lines have flags; sums have them only if each of their steps is a rounded operation.
-        stream: the random bits of a stochastic mode (`BitStream` or `GivenBits`).
+        stream: the random bits of a stochastic mode (`BitStream` or `GivenBits`). They are not written. A file with
+            draws, which `simfloat check` can compare, is written by ``simfloat vectors FOLDER --unit unit.toml``.
 
     Raises:
         ValueError: if the operation is unknown, if the number of operands is wrong, or if an operand is not a number of
@@ -284,7 +285,7 @@ def vectors_of(cases: Sequence[tuple[int, list[str]]], case: Case, path: Path) -
     rows: list[list[int]] = []
     for number, fields in cases:
         try:
-            rows.append(_case(fields, case.operation, kinds, has_flags))
+            rows.append(_case(fields, case, kinds, has_flags))
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
     codes = np.array(rows, np.uint64).reshape(len(rows), len(kinds) + has_flags).T
@@ -329,14 +330,16 @@ def _cases(lines: Sequence[str], path: Path, operation: str) -> Iterator[tuple[i
         yield pending
 
 
-def _case(fields: list[str], operation: str, kinds: Sequence[Kind], has_flags: bool) -> list[int]:
+def _case(fields: list[str], case: Case, kinds: Sequence[Kind], has_flags: bool) -> list[int]:
     """Return the codes and the flags of the fields of a line."""
     if len(fields) != (count := len(kinds) + has_flags):
         last = "result and flags" if has_flags else "and result"
-        lacks_flags = has_flags and len(fields) == count - 1 and operation != DOT
+        lacks_flags = has_flags and len(fields) == count - 1 and case.operation != DOT and not case.draws
+        draws = ", the last of which are draws" if case.draws else ""
         hint = " For a file without flags, write flags = false (in Python, flags=False)." if lacks_flags else ""
         raise ValueError(
-            f"A case of {operation} has {count} fields: operands ({len(kinds) - 1}), {last}; got {len(fields)}.{hint}"
+            f"A case of {case.operation} has {count} fields: operands ({len(kinds) - 1}{draws}), {last}; got "
+            f"{len(fields)}.{hint}"
         )
     codes = [read_field(text, kind) for text, kind in zip(fields, kinds, strict=False)]
     return [*codes, read_flags(fields[-1])] if has_flags else codes

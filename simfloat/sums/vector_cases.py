@@ -24,6 +24,7 @@ from simfloat.common import check_flags, did_you_mean, is_integer
 from simfloat.environment import in_usual_environment
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 from simfloat.formats.catalog import FormatLike
+from simfloat.formats.exceptions import INVALID
 from simfloat.formats.rounding import as_rounding
 from simfloat.sums.accumulator import Accumulator
 from simfloat.sums.by_operations import consists_of_operations
@@ -60,8 +61,13 @@ class Case(NamedTuple):
 
     @property
     def compares(self) -> bool:
-        """True for a comparison, for which the flags of signalling NaN are known: they raise invalid."""
+        """True for a comparison."""
         return self.signature is not None and self.signature.operation in COMPARISONS
+
+    @property
+    def reads_signalling(self) -> bool:
+        """True if signalling NaN among the operands raise invalid (IEEE 754-2019, 5.5.1 and 7.2)."""
+        return self.operation != "copysign"
 
     @property
     def rounds_sums(self) -> bool:
@@ -95,6 +101,20 @@ class Case(NamedTuple):
             )
             return pair if self.has_flags else (pair[0], None)
         return self._sums(self.accumulator, operands, stream)
+
+    def signal(
+        self, results: NDArray, flags: NDArray | None, signalling: NDArray[np.bool_]
+    ) -> tuple[NDArray, NDArray | None]:
+        """Return results and flags with invalid, and NaN, in the cases with signalling NaN among their operands.
+
+        A function whose operand is a quiet NaN may have a number as its result: the power 0, or hypot with infinity.
+        """
+        if not self.reads_signalling:
+            return results, flags
+        result = self.kinds[-1]
+        if self.accumulator is None and isinstance(result, Format) and result.has_nan:
+            results = np.where(signalling, results.dtype.type(np.nan), results)
+        return results, None if flags is None else np.where(signalling, flags | np.uint8(INVALID), flags)
 
     def _sums(
         self, accumulator: Accumulator, operands: Sequence[NDArray], stream: Stream | None

@@ -63,7 +63,7 @@ def test_vectors_of_a_unit_agree_with_their_description(name, tmp_path, capsys):
 
 def test_the_vectors_of_a_description_are_the_same_everywhere(tmp_path):
     digest = sha256(b"".join(write_unit(tmp_path, name, text).read_bytes() for name, text in UNITS.items()))
-    assert (VERSION, digest.hexdigest()[:16]) == (5, "ee21ba1ba96718d9"), "files that change need another version"
+    assert (VERSION, digest.hexdigest()[:16]) == (6, "066238a80ef66936"), "files that change need another version"
 
 
 def test_operands_of_a_rounding_may_be_codes_of_fp32(tmp_path, capsys):
@@ -178,13 +178,23 @@ def test_help_and_the_cookbook_have_all_keys_of_a_description(capsys):
         assert f"\n  {key} " in text and f"\n| `{key}` | " in page, key
 
 
-def test_flags_and_signs_of_zeros_are_compared_and_signalling_nan_are_not(tmp_path, capsys):
+def test_flags_signs_of_zeros_and_signalling_nan_are_compared(tmp_path, capsys):
     path = tmp_path / "add_FP16_nearest_even.txt"
     for line, code, words in (
         ("3C00 1000 3C00 00", 1, "flags 01: inexact"),
         ("3C00 1000 3C00 00", 1, "line 1: the flags differ. add in FP16"),
         ("0000 8000 8000 00", 1, "-0.0 (8000), flags 00: none"),
         ("7D01 0000 7F01 10", 0, "1 cases of add in FP16, nearest_even agree."),
+        (
+            "7D01 0000 7F01 00",
+            1,
+            "  a        nan (7d01)\n  b        0.0 (0000)\n  expected nan (7e00), flags 10: invalid",
+        ),
+        (
+            "FFFF 0000 FE00 10",
+            1,
+            "nan (ffff)\n  b        0.0 (0000)\n  expected nan (7e00), flags 00: none\n  found    nan (fe00)",
+        ),
     ):
         path.write_text(f"{line}\n")
         assert main(["check", str(path)]) == code
@@ -215,6 +225,10 @@ def test_draws_are_operands_of_a_unit_that_rounds_at_random(tmp_path, capsys):
             assert (int(flags, 16) & 1 == 1) == (part != 0)
             inexact += part != 0
     assert inexact >= 50
+    sf.write_vectors(path, "add", [1.0], [2.0], sf.BF16, sf.stochastic(4, "A"), stream=sf.BitStream(0))
+    assert main(["check", str(path)]) == 2  # write_vectors does not write draws
+    message = "A case of add has 5 fields: operands (3, the last of which are draws), result and flags; got 4."
+    assert message in capsys.readouterr().err
     # The draws of the steps of a sum: a product, then the sum.
     path = write_unit(tmp_path, "steps", UNITS["steps"])
     case = read_unit(str(path.with_suffix(".toml"))).case

@@ -7,6 +7,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.__main__ import main
+from simfloat.arithmetic.testfloat import nan_codes
 from simfloat.sums.test_vectors import read_cases, vectors_of
 from simfloat.tools.commands.operands import Operands
 from simfloat.tools.commands.unit import read_unit
@@ -98,11 +99,12 @@ def test_a_single_operand_is_not_repeated_while_there_are_others(tmp_path):
     for name, cases, distinct in (
         ('sqrt"\nformat = "FP16', 500, 500),
         ("ui64_to_bf16", 1000, 1000),
+        ("e5m2_to_f32", 256, 256),  # all NaN as well
         ("i32_to_f16", 300, 300),
         ('round"\nformat = "BF16', 300, 300),
         ('exp"\nformat = "FP32', 300, 300),
         ("f32_to_e2m1", 300, 300),  # NaN has no result
-        ('sqrt"\nformat = "E4M3', 256, 255),  # one of both NaN
+        ('sqrt"\nformat = "E4M3', 256, 256),
         ("e3m2_sqrt", 100, 33),  # numbers from +0, and -0: others have no root
         ('sqrt"\nformat = "fixed(5, 2, symmetric=False)', 70, 16),
     ):
@@ -129,7 +131,9 @@ def test_the_default_cases_contain_special_operands(tmp_path):
         format = "" if "_" in operation else 'format = "FP16"\n'
         for seed in (0, 7):
             path = write_unit(tmp_path, "unit", f'operation = "{operation}"\n{format}seed = {seed}\n')
-            lines = {tuple(line.split()[:-2]): line.split()[-2:] for line in path.read_text().splitlines()}
+            lines = {}
+            for *codes, result, flags in map(str.split, path.read_text().splitlines()):
+                lines[*np.char.upper(sf.to_hex(sf.decode(codes, sf.FP16), sf.FP16)).tolist()] = result, flags
             for *operands, result in map(str.split, rows.split(",")):
                 have, flags = lines[tuple(operands)]
                 assert (have, flags) == ("7E00", "10") if result == "v" else have == result, (operation, operands)
@@ -246,6 +250,69 @@ def test_the_cases_of_an_operation_find_wrong_roundings(operation, tmp_path):
 def test_the_cases_of_a_conversion_find_a_wrong_treatment_of_ties(operation, tmp_path):
     case, operands = read_unit_of(tmp_path, f'operation = "{operation}"\n')
     assert count_differences(case, operands, rounding=sf.nearest_away)[0] >= 3
+
+
+#: The NaN that a wrong circuit recognises, by sign, fraction and number of fraction bits.
+SOME_NAN = {
+    "four upper bits": lambda sign, fraction, bits: fraction >> bits - 4 > 0,
+    "quiet bit": lambda sign, fraction, bits: fraction >> bits - 1 > 0,
+    "positive": lambda sign, fraction, bits: sign == 0,
+    "all": lambda sign, fraction, bits: fraction > 0,
+}
+
+
+def test_the_cases_find_units_that_take_some_nan_for_infinities(tmp_path):
+    of_unit = tmp_path / "unit.toml"
+    dot = 'dot"\nformat = ["FP16", "BF16"]\naccumulate = "fused(4, 24)'
+    for operation in ("f32_to_bf16", "f16_add", dot):
+        path = write_unit(tmp_path, "unit", f'operation = "{operation}"\nflags = false\n')
+        case = read_unit(str(of_unit)).case
+        lines = [line.split() for line in path.read_text().splitlines()]
+        operands = list(vectors_of(read_cases(path, case.operation), case, path).operands)
+        ends = np.cumsum(case.columns(len(lines[0]))[1])
+        for place, (x, kind) in enumerate(zip(operands, case.kinds, strict=False)):
+            columns = slice(ends[place] - (x.shape[1] if x.ndim == 2 else 1), ends[place])
+            codes = np.array([[int(code, 16) for code in line[columns]] for line in lines]).reshape(x.shape)
+            bits, shift = kind.mantissa_bits, kind.bits - case.kinds[-1].bits
+            sign, fraction = codes >> kind.bits - 1, codes & (1 << kind.mantissa_bits) - 1
+            assert set(codes[np.isnan(x)].tolist()) >= set(nan_codes(kind)[:5])
+            results = {}
+            for name, recognises in SOME_NAN.items():
+                lost = np.isnan(x) & ~recognises(sign, fraction, bits)
+                wrong = np.where(lost, np.where(sign == 1, -np.inf, np.inf), x)
+                result = case.compute([*operands[:place], wrong, *operands[place + 1 :]])[0]
+                results[name] = sf.to_hex(result, case.kinds[-1])
+            if x.ndim == 1 and shift >= 0:  # the result has the upper bits of the operand
+                short = sf.to_hex(sf.decode(codes >> bits - 4 << bits - 4 >> shift, case.kinds[-1]), case.kinds[-1])
+                results["truncated"] = np.where(np.isnan(x), short, results["all"])
+            for name, result in results.items():
+                rows = zip(lines, result, strict=True)
+                path.write_text("\n".join(" ".join([*fields[:-1], code]) for fields, code in rows))
+                assert main(["check", str(path), "--unit", str(of_unit)]) == (name != "all"), (operation, place, name)
+
+
+def test_signalling_nan_raise_invalid_except_in_copysign(tmp_path, capsys):
+    for operation, formats in (("add", ("FP16", "E5M2")), ("sqrt", ("FP32",)), ("power", ("BF16",)), ("f32_to_i8", ())):
+        for format in formats or ("",):
+            text = f'operation = "{operation}"\n' + (f'format = "{format}"\n' if format else "")
+            path = write_unit(tmp_path, "unit", text)
+            case = read_unit(str(tmp_path / "unit.toml")).case
+            vectors = vectors_of(read_cases(path, operation), case, path)
+            assert vectors.signalling.sum() >= 4 and (vectors.flags[vectors.signalling] == 16).all()
+            assert not formats or np.isnan(vectors.result[vectors.signalling]).all()
+            lines = [
+                f"{line[:-2]}00" if is_signalling else line
+                for line, is_signalling in zip(path.read_text().splitlines(), vectors.signalling, strict=True)
+            ]
+            path.write_text("\n".join(lines))
+            capsys.readouterr()
+            assert main(["check", str(path)]) == 1
+            assert f"{vectors.signalling.sum()} of 200 lines differ" in capsys.readouterr().out
+    path = write_unit(tmp_path, "unit", 'operation = "copysign"\nformat = "FP16"\n')
+    assert {line.split()[-1] for line in path.read_text().splitlines()} == {"00"}
+    # Formats with one code of NaN, or with one for each sign, have only these.
+    for kind, codes in ((sf.E4M3, [0x7F, 0xFF]), (sf.E4M3FNUZ, [0x80]), (sf.E8M0, [0xFF]), (sf.E2M1, [])):
+        assert sorted(nan_codes(kind)) == codes
 
 
 def test_some_sums_carry_as_far_as_they_can(tmp_path):

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from simfloat.arithmetic.memory_images import UNKNOWN, unknown_digits_message
-from simfloat.arithmetic.testfloat import Kind, digits_of, exact_name, without_prefix
-from simfloat.formats.exceptions import INEXACT, INVALID
+from simfloat.arithmetic.testfloat import Kind, digits_of, exact_name, read_field, without_prefix
+from simfloat.formats.exceptions import INEXACT
 from simfloat.formats.rounding import MODES
 from simfloat.sums.test_vectors import Vectors, has_single_operands, read_cases, vectors_of
 from simfloat.sums.vector_cases import DOT, Case, case_of
@@ -81,15 +81,12 @@ def _compare(path: Path, unit: Unit | None) -> int:
     vectors = vectors_of(cases, case, path)
     file_flags = vectors.flags
     file_flags[list(unknown_flags)] = UNKNOWN_FLAGS
-    result, flags = case.compute(vectors.operands)
+    result, flags = case.signal(*case.compute(vectors.operands), vectors.signalling)
     are_wrong = ~_are_equal(result, vectors.result)
     are_wrong[list(unknown_results)] = True
     differs = are_wrong
-    if flags is not None and case.compares:
-        flags = np.where(vectors.signalling, flags | np.uint8(INVALID), flags)
     if flags is not None:
-        is_unclear = vectors.signalling & (not case.compares)
-        differs = are_wrong | (flags != file_flags) & ~is_unclear
+        differs = are_wrong | (flags != file_flags)
     if np.isnan(result).any():
         print("All NaN are equal: payloads are not compared.")
     is_complete = unit is None or not unit.names_cases or _has_all_cases(path, unit, case, cases, vectors)
@@ -100,10 +97,12 @@ def _compare(path: Path, unit: Unit | None) -> int:
     place = int(np.argmax(differs))
     wrong = "the result differs" if are_wrong[place] else "the flags differ"
     print(f"{path}, line {cases[place][0]}: {wrong}. {_title(case)}:")
-    for name, operand, kind in zip(_names(case), vectors.operands, case.kinds, strict=False):
-        print(f"  {name:8} {_text_of(operand[place], kind)}")
+    *codes, of_result = _codes_of(cases[place][1], case)
+    for name, operand, kind, of_operand in zip(_names(case), vectors.operands, case.kinds, codes, strict=False):
+        print(f"  {name:8} {_text_of(operand[place], kind, of_operand)}")
     print(f"  {'expected':8} {_text_of(result[place], case.kinds[-1])}{_flags(flags, place)}")
-    text, of_flags = _text_of(vectors.result[place], case.kinds[-1]), _flags(file_flags, place, flags)
+    text = _text_of(vectors.result[place], case.kinds[-1], of_result)
+    of_flags = _flags(file_flags, place, flags)
     if place in unknown_results:
         text, of_flags = unknown_digits_message(unknown_results[place]), ""
     elif place in unknown_flags:
@@ -236,11 +235,21 @@ def _are_equal(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
     return ((a == b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))
 
 
-def _text_of(value: Any, kind: Kind) -> str:
-    """Return numbers with their codes."""
-    if np.ndim(value):
-        return "; ".join(_text_of(one, kind) for one in value)
-    return f"{float(value)!r} ({sf.to_hex(value, kind)})" if isinstance(kind, sf.Format) else str(value)
+def _codes_of(fields: Sequence[str], case: Case) -> list[list[int]]:
+    """Return the codes in the fields of a line: a list for each operand, and one for the result."""
+    kinds, counts = case.columns(len(fields))
+    codes = [read_field(text, kind) for text, kind in zip(fields, kinds, strict=False)]
+    ends = np.cumsum([*counts, 1]).tolist()
+    return [codes[end - count : end] for end, count in zip(ends, [*counts, 1], strict=True)]
+
+
+def _text_of(value: Any, kind: Kind, codes: Sequence[int] | None = None) -> str:
+    """Return numbers with their codes: those of a file, or those to which the numbers encode."""
+    if not isinstance(kind, sf.Format):
+        return "; ".join(map(str, np.atleast_1d(value).tolist()))
+    numbers = np.atleast_1d(value)
+    own = sf.encode(numbers, kind).tolist() if codes is None else codes
+    return "; ".join(f"{float(x)!r} ({code:0{digits_of(kind)}x})" for x, code in zip(numbers, own, strict=True))
 
 
 def _flags(flags: NDArray[np.uint8] | None, place: int, other: Any = True) -> str:

@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 import simfloat as sf
 from simfloat.arithmetic.bit_stream import Draw, random_words
-from simfloat.arithmetic.testfloat import COMPARISONS, SIMFLOAT_NAMES, Kind, has_signalling_nan
+from simfloat.arithmetic.testfloat import COMPARISONS, SIMFLOAT_NAMES, Kind
 from simfloat.sums.vector_cases import DOT, Case
+from simfloat.tools.commands.nan_operands import with_nan
 
 #: The largest exponent of far larger products that cancel. It is so small that sums in FP16 do not overflow.
 LARGEST_EXPONENT = 13
@@ -68,9 +69,6 @@ SPECIAL = {
     "nan 1 1, 1 nan 1, 1 1 nan, nan inf 0, 0 nan inf, inf 1 nan, nan nan nan",
 }
 
-#: The last special operands of comparisons, whose NaN are signalling in the file.
-OF_SIGNALLING_NAN = ", nan 1, 1 nan, nan inf, inf nan, nan nan, nan nan, nan nan"
-
 
 def _none_lacks_result(operands: list[NDArray]) -> NDArray[np.bool_]:
     """Return False for each row: all of them have results."""
@@ -94,6 +92,14 @@ class Operands(NamedTuple):
         return SIMFLOAT_NAMES.get(name, name)
 
     def choose(self, lacks_result: Callable[[list[NDArray]], NDArray[np.bool_]] = _none_lacks_result) -> list[NDArray]:
+        """Return the operands of all cases, with NaN among them."""
+        operands = self._choose(lacks_result)
+        repeated = (
+            _are_repeated(operands[0], self.case.kinds[0]) if len(operands) == 1 else np.zeros(self.cases, np.bool_)
+        )
+        return with_nan(operands, self.case, repeated, lacks_result, self.addend)
+
+    def _choose(self, lacks_result: Callable[[list[NDArray]], NDArray[np.bool_]]) -> list[NDArray]:
         """Return the operands of all cases.
 
         Operands without a result are replaced by those of later draws, or by those of other rows. A single operand is
@@ -306,8 +312,7 @@ class Operands(NamedTuple):
             edges = _edges(kinds[0]).tolist()
             special = [[x] for x in [*edges, *(-x for x in edges if x == np.inf and kinds[0].signed)]]
         else:
-            more = OF_SIGNALLING_NAN if self.case.compares and has_signalling_nan(kinds[0]) else ""
-            texts = [row.split() for row in (SPECIAL.get(len(kinds), "") + more).split(", ")]
+            texts = [row.split() for row in SPECIAL.get(len(kinds), "").split(", ")]
             rows = [[_special_number(*pair) for pair in zip(row, kinds, strict=False)] for row in texts]
             special = [[x for x in row if x is not None] for row in rows if None not in row]
         places = np.flatnonzero(np.arange(self.cases) % FAMILIES < NEAR)

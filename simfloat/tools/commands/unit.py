@@ -13,7 +13,6 @@ A description names an operation of :func:`simfloat.write_vectors`::
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,12 +21,11 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from simfloat.arithmetic.bit_stream import Draw, random_words
-from simfloat.arithmetic.testfloat import has_signalling_nan
 from simfloat.common import did_you_mean, is_integer
-from simfloat.formats.exceptions import INVALID
 from simfloat.policy.text import parse, quotes_missing, to_toml
 from simfloat.sums.test_vectors import write_cases
 from simfloat.sums.vector_cases import DOT, OPERATIONS, Case, case_of
+from simfloat.tools.commands.nan_operands import with_nan_codes
 from simfloat.tools.commands.operands import Operands
 
 #: The keys of a description, and their meanings; the table of the cookbook contains them.
@@ -52,7 +50,7 @@ KEYS = {
 }
 
 #: The version of the files of a unit; it changes if the same description gives other files.
-VERSION = 5
+VERSION = 6
 
 #: The defaults and the limits of numbers in a description.
 NUMBERS = {"terms": (4, 1, 4096), "cases": (200, 1, 10**6), "seed": (0, 0, 2**32 - 1)}
@@ -125,9 +123,7 @@ class Unit(NamedTuple):
         lines = path.read_text(encoding="ascii").splitlines()
         if any(isinstance(kind, sf.Format) and not kind.subnormals for kind in case.kinds[:-1]):
             lines = [self._with_codes_of_zero(number, line) for number, line in enumerate(lines)]
-        if case.compares and has_signalling_nan(case.kinds[0]):
-            lines = list(_with_signalling_nan(lines, case))
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="ascii", newline="\n")
+        path.write_text("".join(f"{line}\n" for line in with_nan_codes(lines, case)), encoding="ascii", newline="\n")
 
     def _with_codes_of_zero(self, number: int, line: str) -> str:
         """Return a line with other codes of zero: without subnormal numbers, their codes are codes of zero."""
@@ -165,25 +161,6 @@ class Unit(NamedTuple):
     def text(self) -> str:
         """Return the description in TOML, with the versions."""
         return to_toml({**self.description, "version": VERSION, "simfloat": sf.__version__})
-
-
-def _with_signalling_nan(lines: list[str], case: Case) -> Iterator[str]:
-    """Generate the lines of a comparison with signalling NaN in repeated cases; they always raise invalid."""
-    format, seen, count = case.kinds[0], set[tuple[str, ...]](), 0
-    assert isinstance(format, sf.Format)
-    quiet, first_bit = str(sf.to_hex(np.nan, format)).upper(), 1 << format.mantissa_bits - 1
-    for line in lines:
-        fields = line.split()
-        columns = [column for column in range(2) if fields[column] == quiet]
-        if columns and tuple(fields[:2]) in seen:
-            # Of two NaN in a case, the first one, the second one or both are signalling, in turn.
-            for column in columns if count % 3 == 2 else [columns[count % 3 % len(columns)]]:
-                payload = 1 + (count * 0x9E3779B1 >> 7) % (first_bit - 1)
-                fields[column] = f"{int(quiet, 16) - first_bit | payload:0{len(quiet)}X}"
-            fields[3:] = [f"{int(flags, 16) | INVALID:02X}" for flags in fields[3:]]
-            count += 1
-        seen.add(tuple(line.split()[:2]))
-        yield " ".join(fields)
 
 
 def read_unit(path: str) -> Unit:

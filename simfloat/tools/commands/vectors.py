@@ -12,20 +12,22 @@ import numpy as np
 
 import simfloat as sf
 from simfloat.arithmetic.bit_stream import Draw, random_words
-from simfloat.formats.rounding import MODES, VARIANTS, Rounding
+from simfloat.formats.rounding import MODES, VARIANTS
 from simfloat.sums.vector_cases import case_of
 from simfloat.terminal import argument_type
-from simfloat.tools.commands.operands import Operands
 from simfloat.tools.commands.unit import KEYS, Unit, read_unit
 
 HELP = "write test vectors for RTL, another simulator or another language"
 
 #: The version of the files; it changes whenever one of them does.
-VERSION = 3
+VERSION = 4
 
 CASES = 200
 OPERATIONS = ("round", "add", "subtract", "multiply", "divide", "fma", "sqrt")
 FORMATS = (sf.E4M3, sf.E5M2, sf.FP16, sf.BF16, sf.FP32)
+
+#: Modes that version 4 added. Their seeds follow those of all other files, whose operands remain the same.
+LATER_MODES = tuple(mode.mode for mode in (sf.nearest_toward_zero, sf.nearest_up, sf.nearest_down))
 
 #: The number of products in a sum, and of sums in a file.
 TERMS, SUMS = 11, 40
@@ -94,12 +96,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _write_operations(folder: Path) -> int:
     """Write operands, results and flags of every format to nearest even, and of FP16 in every mode; count the files."""
-    written = 0
-    for number, (operation, format, mode) in enumerate(product(OPERATIONS, FORMATS, MODES)):
+    written, first_modes = 0, [mode for mode in MODES if mode not in LATER_MODES]
+    files = [*product(OPERATIONS, FORMATS, first_modes), *product(OPERATIONS, FORMATS, LATER_MODES)]
+    for number, (operation, format, mode) in enumerate(files):
         if mode == sf.nearest_even.mode or format == sf.FP16:
-            operands = Operands(case_of(operation, format), 1, CASES, number).choose()
             path = folder / f"{operation}_{format}_{mode}.txt"
-            sf.write_vectors(path, operation, *operands, format, Rounding(mode))
+            Unit(path.stem, {}, case_of(operation, format, mode), 1, CASES, number).write(path)
             written += 1
     return written
 
