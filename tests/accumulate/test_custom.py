@@ -65,7 +65,7 @@ def test_blocks_lanes_casts_and_policies_take_it(tmp_path):
     sf.write_vectors(tmp_path / "v.txt", "dot", a, b, np.zeros(4), sf.BF16, accumulate=unit)
     codes = [line.split()[-1] for line in (tmp_path / "v.txt").read_text().splitlines()]
     assert codes == [f"{sf.encode(truncating(p, q, 0.0), sf.FP16):04X}" for p, q in zip(a, b, strict=True)]
-    with pytest.raises(ValueError, match="calls a function of yours"):
+    with pytest.raises(ValueError, match="calls your own function"):
         policy.to_toml()
 
 
