@@ -12,7 +12,7 @@ OTHERS = {
     "This is the default.",
     "simfloat.nearest_away": "Round to the nearest number; a tie goes to the neighbour with the larger magnitude.",
     "simfloat.nearest_toward_zero": "Round to the nearest number; a tie goes to the neighbour nearer to zero.",
-    "simfloat.nearest_up": "Round to the nearest number; a tie goes up: half a unit is added, and the sum floored.",
+    "simfloat.nearest_up": "Round to the nearest number; a tie goes up, to the neighbour nearer to plus infinity.",
     "simfloat.nearest_down": "Round to the nearest number; a tie goes down, to the neighbour nearer to minus infinity.",
     "simfloat.toward_zero": "Round to the neighbour with the smaller magnitude: truncate.",
     "simfloat.toward_positive": "Round up, to the neighbour nearer to plus infinity.",

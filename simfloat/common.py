@@ -218,25 +218,26 @@ def check_pattern(what: str, pattern: str | None, names: Iterable[str] = (), hin
 
 
 def select_rows(rows: Sequence[T], **columns: tuple[str | None, Sequence[str]]) -> list[T]:
-    """Return the rows that match all patterns: each column has a pattern, or None, and its name in every row.
+    """Return the rows that match all patterns.
 
-    Raises ValueError if there are rows, but a pattern, or all patterns together, match none of them. For patterns that
-    match something alone, the message names it.
+    A keyword is the name of a column. Its value is a pattern, or None, and the text of the column in every row. Raises
+    ValueError if there are rows, but one pattern, or all patterns together, match none of them. The message contains
+    the rows that each single pattern matches.
     """
-    used = {what: column for what, column in columns.items() if column[0] is not None}
-    for what, (pattern, names) in used.items():
-        check_pattern(what, pattern, names)
-    is_match = {what: [matches(pattern, name) for name in names] for what, (pattern, names) in used.items()}
-    selected = [row for row, *each in zip(rows, *is_match.values(), strict=True) if all(each)]
+    with_pattern = {column: value for column, value in columns.items() if value[0] is not None}
+    for column, (pattern, texts) in with_pattern.items():
+        check_pattern(column, pattern, texts)
+    is_match = {column: [matches(pattern, text) for text in texts] for column, (pattern, texts) in with_pattern.items()}
+    selected = [row for row, *columns_match in zip(rows, *is_match.values(), strict=True) if all(columns_match)]
     if selected or not rows:
         return selected
-    texts = {what: f"{what} {pattern!r}" for what, (pattern, _) in used.items()}
-    alone = [
-        f"{texts[what]} matches rows with {other} "
-        + ", ".join(dict.fromkeys(name or repr(name) for name in compress(used[other][1], is_match[what])))
-        for what, other in permutations(used, 2)
+    options = {column: f"{column} {pattern!r}" for column, (pattern, _) in with_pattern.items()}
+    single_matches = [
+        f"{options[column]} matches rows with {other} "
+        + ", ".join(dict.fromkeys(text or repr(text) for text in compress(with_pattern[other][1], is_match[column])))
+        for column, other in permutations(with_pattern, 2)
     ]
-    raise ValueError(f"{' and '.join(texts.values())} match no row together: {'; '.join(alone)}.")
+    raise ValueError(f"{' and '.join(options.values())} match no row together: {'; '.join(single_matches)}.")
 
 
 def type_name(value: object) -> str:

@@ -32,8 +32,8 @@ DEVICES = {
 REPEATED = {"accumulate", "arithmetic", "autodiff", "optim", "simulation", "telemetry"}
 
 #: The tests of extensions take minutes in other processes: at the end, one worker would wait for them. The rooms that
-#: compile the loops of sums follow: then one worker of two compiles what these loops have in common, and neither waits
-#: for the other one's files. Those whose processes call every kernel come last, when other tests have compiled most.
+#: compile the loops of sums follow: then one worker of two compiles the functions that these loops have in common.
+#: Those whose processes call every kernel come last, when other tests have compiled most.
 FIRST, LAST = ("extensions", "accumulate", "linalg", "kernels", "selftest"), ("commands",)
 
 

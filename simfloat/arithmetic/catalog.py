@@ -379,7 +379,7 @@ _FUNCTIONS = (
     ),
 )  # fmt: skip
 
-#: The derivative of functions that are constant between steps.
+#: The options of functions that are constant between steps, so that their derivative is 0.
 STEP: dict[str, Any] = {"slopes": ("no_slope",), "reads": ""}
 
 _REPRESENTABLE = (

@@ -45,7 +45,7 @@ TESTS = frozenset(
     + "logical_and logical_or logical_xor logical_not".split()
 )
 
-#: The comparisons by an order, as functions of NumPy and of Python.
+#: The names of comparisons that need an order, in NumPy and in Python's module operator.
 ORDERS = frozenset("less less_equal greater greater_equal lt le gt ge".split())
 
 #: Functions that compute no values: shapes, positions, equality, printing and storing.
@@ -109,10 +109,10 @@ class NumpyProtocol:
     #: Alternatives to other functions, if they differ from `ALTERNATIVES`.
     alternatives: ClassVar[Mapping[str, str]] = {}
 
-    #: Attributes for other parts of the library, which `dir` does not list.
+    #: Public attributes that only other parts of the library use; `dir` does not list them.
     internal_names: ClassVar[frozenset[str]] = frozenset()
 
-    #: Methods with the name of a ufunc that compute another function.
+    #: Methods that have the name of a ufunc, but compute another function.
     unlike_ufuncs: ClassVar[frozenset[str]] = frozenset()
 
     #: True if ufuncs accept an `out` of this kind.
@@ -121,6 +121,7 @@ class NumpyProtocol:
     numbers: NDArray
 
     def __dir__(self) -> list[str]:
+        # The annotated attributes of this class describe the protocol; users need none of them.
         internal_names = self.internal_names.union(NumpyProtocol.__annotations__)
         return sorted(name for name in super().__dir__() if not name.startswith("_") and name not in internal_names)
 
@@ -137,7 +138,7 @@ class NumpyProtocol:
         if compare.__name__ in ORDERS and any(map(np.iscomplexobj, numbers)):
             raise ValueError("Complex numbers have no order: compare their parts or magnitudes.")
         machine = device_of(*numbers)
-        with np.errstate(invalid="ignore"):  # of NaN and an exact object
+        with np.errstate(invalid="ignore"):  # NumPy warns if it compares NaN with an exact object
             return as_array(compare(*map(machine.to_device, numbers)))
 
     def _write_out(self, out: Any, operation: str, operands: Sequence[Any]) -> Any:

@@ -442,7 +442,8 @@ def odd_suffices(format: Format, rounding: Rounding, carrier: FloatType = np.flo
     digits, least, top = (24, -149, 127) if carrier is np.float32 else (53, -1074, 1023)
     # A draw reads `bits` bits below the last place, and two more bits represent the rest.
     bits = rounding.bits + 2
-    # Without a draw, all values above are beyond the largest number. Rounded to odd, they are the largest number of the
-    # carrier. Some modes round it to the largest number of the format: not enough if they must become infinite.
+    # Without a draw, all values above the range of the carrier are beyond the largest number of the format. Rounding to
+    # odd turns them into the largest number of the carrier. If the format has the same range, modes that truncate round
+    # this number to the largest number of the format, and an overflowing mode would miss the infinity.
     above = format.emax < top or (format.emax == top and not (rounding.is_stochastic or rounding.overflows))
     return above and format.last_exponent - format.mantissa_bits - bits >= least and format.precision + bits <= digits

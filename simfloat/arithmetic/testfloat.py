@@ -1,9 +1,9 @@
 """The operations of Berkeley TestFloat by its names, such as f16_add, f32_to_i64 and f16_roundToInt_rx_minMag.
 
 Source: J. R. Hauser, Berkeley TestFloat Release 3e, TestFloat-general.html. Integers that a conversion cannot represent
-are those of its RISC-V variant: the nearest integer, and the largest one for NaN. `compute_testfloat` reads a signalling NaN as a quiet one.
-Narrow formats and integers, which TestFloat does not have, follow the same pattern: f32_to_e5m2, e4m3_add, f16_to_i8. A
-conversion to an integer without the type of its operand, to_i8, is for operands of any format.
+are those of its RISC-V variant: the nearest integer, and the largest one for NaN. `compute_testfloat` reads a
+signalling NaN as a quiet one. Narrow formats and integers, which TestFloat does not have, follow the same pattern:
+f32_to_e5m2, e4m3_add, f16_to_i8. The name to_i8, without the type of the operand, is a conversion of operands in any format.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Signature(NamedTuple):
     kinds: tuple[Kind, ...]
     rounding: Rounding | None  # if the name contains it
     is_exact: bool  # True if a rounding to an integer raises inexact
-    takes_format: bool = False  # True if the name has no type of the operand
+    takes_format: bool = False  # True if the name does not contain the type of the operand
 
     @property
     def operands(self) -> int:
@@ -197,12 +197,12 @@ def values_of(codes: NDArray[np.uint64], kind: Kind) -> NDArray[Any]:
 
 
 def has_signalling_nan(format: Kind) -> bool:
-    """Return True if NaN of the format are signalling or quiet: in IEEE formats with several fraction bits."""
+    """Return True if a format distinguishes signalling from quiet NaN: IEEE formats with two or more fraction bits."""
     return isinstance(format, Format) and format.special == "ieee" and format.mantissa_bits >= 2
 
 
 def is_signalling(codes: NDArray[np.uint64], format: Format) -> NDArray[np.bool_]:
-    """Return True for signalling NaN among the codes of NaN: their first fraction bit is 0."""
+    """Return for each code of a NaN whether the NaN is signalling: its first fraction bit is 0."""
     if not has_signalling_nan(format):
         return np.zeros(codes.shape, np.bool_)
     return (codes >> np.uint64(format.mantissa_bits - 1)) & np.uint64(1) == 0

@@ -73,7 +73,7 @@ def array(
     Complex data have both parts in the format. Complex arrays have ``+ - * /``, `square`, `abs`, `conj`, sums,
     means and matrix products. Other functions raise ValueError: write them in ``x.real`` and ``x.imag``, and join
     the parts by ``a + 1j * b``. `abs` rounds both squares, their sum and the square root; ``np.hypot(x.real,
-    x.imag)`` rounds once, and no square of it overflows or underflows. A real divisor divides both parts. Another
+    x.imag)`` rounds once, and its squares neither overflow nor underflow. A real divisor divides both parts. Another
     quotient is the product with the conjugate of the divisor, with both parts divided by c c + d d. In a matrix
     product, each part is one sum of exact products: a c and -b d alternate in the real part, a d and b c in the
     imaginary part.
@@ -276,7 +276,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
         return format(self.item(), specification) if specification else str(self)
 
     def __str__(self) -> str:
-        # As in NumPy, a single result is a number in tables: csv and % write it with str.
+        # As in NumPy, a single result is written as a number: the module csv and the operator % call `str`.
         return repr(self) if self.numbers.ndim else str(self.item())
 
     def __arrow_array__(self, type: Any = None) -> Any:

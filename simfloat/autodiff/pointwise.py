@@ -138,7 +138,8 @@ class Bounded(Differentiable):
         return super().__call__(tensor, -math.inf if min is None else min, math.inf if max is None else max)
 
 
-#: Functions with results that float64 represents are recorded as ``clip``, except this one, as in PyTorch models.
+#: The operations as which observers count functions with results that float64 represents, also in PyTorch models; by
+#: default ``clip``.
 RECORDED_AS = {"copysign": "abs"}
 
 if TYPE_CHECKING:
@@ -194,13 +195,13 @@ def _row_of(function: Operation) -> Differentiable:
     """Return a function of the catalog as a row."""
     kind = (Unary, Binary, Ternary)[len(function.operands) - 1]
     derivatives = function.slopes or (function.name,)
-    own = function.name in REPRESENTABLE
+    is_representable = function.name in REPRESENTABLE
     return kind(
         *(getattr(slopes, slope) if isinstance(slope, str) else slope for slope in derivatives),
         passes=function.passes,
         reads=function.reads,
-        forward=(lambda u, *arrays: u.round(exact_values(function.name, list(arrays)))) if own else None,
-        operation=RECORDED_AS.get(function.name, "clip") if own else "",
+        forward=(lambda u, *arrays: u.round(exact_values(function.name, list(arrays)))) if is_representable else None,
+        operation=RECORDED_AS.get(function.name, "clip") if is_representable else "",
         meaning=function.meaning,
     )
 

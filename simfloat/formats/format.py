@@ -134,8 +134,8 @@ class Format:
             `smallest_normal` if it were rounded with an exponent without bounds, as in the flush-to-zero mode of x86.
             ``"before_rounding"``: the exact value is below it, as on ARM and in MATLAB's chop.
         signed: False for a format without a sign bit.
-        name: the attribute `name`; it takes no part in equality or hash. `str` and tables show the call that creates
-            the format, so that it can be read back.
+        name: a name, stored as the attribute `name`; it takes no part in equality or hash. `str` and tables contain
+            the call that creates the format, which can be read back, and not this name.
 
     `special` is one of:
 

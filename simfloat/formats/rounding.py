@@ -127,10 +127,11 @@ class Rounding:
         bits: the number of random bits of the stochastic mode, 1 to 32; 0 for other modes.
         variant: the variant of the stochastic mode, ``"A"``, ``"B"`` or ``"C"``; empty for other modes.
         saturates: True to clamp overflow to +-max.
-        overflows: True to let overflow become an infinity in every direction.
+        overflows: True to return an infinity on overflow, in every direction.
 
     Raises:
-        ValueError: if the mode is unknown, or the other arguments do not belong to it or exclude each other.
+        ValueError: if the mode is unknown, or if another argument is invalid for it; if `saturates` and `overflows` are
+            both True.
 
     Examples:
         >>> sf.round(1e6, sf.FP16, sf.nearest_even)
@@ -159,7 +160,9 @@ class Rounding:
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
         if self.saturates and self.overflows:
-            raise ValueError("saturates and overflows exclude each other: overflow gives +-max, or an infinity.")
+            raise ValueError(
+                "saturates and overflows exclude each other: overflow returns either +-max or an infinity."
+            )
 
     @property
     def is_stochastic(self) -> bool:
@@ -224,10 +227,10 @@ class Rounding:
         return replace(self, saturates=True, overflows=False)
 
     def overflowing(self) -> Rounding:
-        """Return this mode with overflow to an infinity, also in the directions in which it would give +-max.
+        """Return this mode with overflow to an infinity, also in directions in which the result would be +-max.
 
-        A result overflows if it is beyond the largest number when it is rounded as if the exponent had no bounds. A
-        format without infinities raises ValueError when something is rounded to it in this mode.
+        A result overflows if it is beyond the largest number when it is rounded as if the exponent had no bounds.
+        Rounding to a format without infinities in this mode raises ValueError.
         """
         return replace(self, saturates=False, overflows=True)
 

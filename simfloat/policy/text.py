@@ -31,8 +31,8 @@ def _kinds(accumulator: type[Any]) -> Iterator[type[Any]]:
         yield from _kinds(kind)
 
 
-#: The calls that accumulators print as: functions that create them, and the value `exact`. A file cannot contain the
-#: function of a custom sum.
+#: The calls that accumulators print as: functions that create them, and the value `exact`. `custom` is missing, because
+#: a file cannot contain its function.
 MAKERS = {
     kind.maker: getattr(sums, kind.maker)
     for kind in _kinds(Accumulator)
@@ -141,7 +141,7 @@ def text_of(role: str, value: Any) -> str:
     if callable(getattr(getattr(value, "scale", None), "rule", None)):
         raise ValueError(f"{what}: its scales use a custom function. Create the policy in Python instead.")
     if f"{sums.custom.__name__}(" in text:
-        raise ValueError(f"{what}: it calls a function of yours. Create the policy in Python instead.")
+        raise ValueError(f"{what}: it calls your own function. Create the policy in Python instead.")
     raise ValueError(f"{what}: it is too long, or nested too deeply.")
 
 

@@ -221,10 +221,10 @@ def compare(
         members[pair] = _as_number(value, row.get(value))
         if kind == RATIO and members[pair] < 0:
             labels = (by, *with_pairs, *among)
-            where = _values_text(labels, [row.get(name) for name in labels])
+            columns = _values_text(labels, [row.get(name) for name in labels])
             raise ValueError(
-                f"{value} is {members[pair]!r} in row {number} ({where}), but ratios need numbers from 0: pass "
-                "kind='difference' and a margin."
+                f"{value} is {members[pair]!r} in row {number} ({columns}), but ratios need numbers of at least 0: "
+                "pass kind='difference' and a margin."
             )
     rows = [
         _comparison_row(

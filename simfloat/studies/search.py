@@ -116,11 +116,11 @@ def search(
     """Find the cheapest policy under which the loss of ``train(policy, seed)`` is close to that of a reference.
 
     Losses are compared seed by seed. Trainings stop after one seed if the loss is far from the reference, and after two
-    if their interval decides. Otherwise all `seeds` are used. A diverged training is outside of every share, as a
-    diverged run is outside of every margin in `simfloat.studies.compare`. A policy under which one training diverged
-    is therefore never the answer, however many other seeds succeed. It is not trained with further seeds, and policies
-    that are narrower in every part are skipped. To compare how often policies diverge, sweep them over many seeds and
-    pass the table to `simfloat.studies.compare`.
+    if their interval decides. Otherwise all `seeds` are used. If one training under a policy diverges, the policy
+    is never the answer, however many other seeds succeed: a divergence is outside of `within`, as it is outside of
+    every margin in `simfloat.studies.compare`. The policy is not trained with further seeds, and policies that are
+    narrower in every part are skipped. To compare how often policies diverge, sweep them over many seeds and pass the
+    table to `simfloat.studies.compare`.
 
     The winner is confirmed on fresh seeds: the integers after the largest of `seeds`, as many as in `seeds`, or two or
     four times as many if needed. The upper end of the 95 % interval of its loss ratio must be below 1 + `within`. The

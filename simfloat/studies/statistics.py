@@ -1,7 +1,7 @@
 """Statistics of a study: confidence intervals, p values, false discovery rates, and combinations of options.
 
 The level of a limit is the p value of the two-sided test that the mean, or the probability, equals the limit: an
-interval with confidence 1 - level ends there. Only the level of a median, by the sign test, is one-sided. The false
+interval with confidence 1 - level ends there. The level of a median, by the sign test, is one-sided. The false
 discovery rate estimates the share of false verdicts among several (Benjamini and Hochberg, 1995).
 
 `cheapest_choices` combines options, one for each part, and finds the cheapest combinations with a small enough error.

@@ -157,7 +157,7 @@ class Accumulator(ABC):
     """The order and the roundings of a sum: an immutable value that prints as the call that creates it.
 
     Functions return accumulators, for example :func:`sequential`, :func:`kahan` and :func:`tensor_core`. Sums accept
-    them as `accumulate`. Subclasses are internal: for a sum of your own, pass a function to :func:`custom`.
+    them as `accumulate`. Subclasses are internal. To add by another rule, pass a function to :func:`custom`.
     """
 
     # A subclass has its options as fields, which are keyword-only if the call takes keywords. It defines the methods

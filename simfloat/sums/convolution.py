@@ -87,7 +87,7 @@ def conv2d(
         stream: the random bits of stochastic modes (`BitStream` or `GivenBits`). Stochastic steps number the elements
             of the result in C order.
         observer: receives the rounding events of the casts and of the results.
-        flags: must be False; convolutions have no flags; `matmul` has them.
+        flags: must be False, because convolutions have no flags; `matmul` has them.
 
     Returns:
         An array (N, O, rows, columns). It is float32 if x and w are float32 and the output format fits into float32,

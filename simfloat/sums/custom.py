@@ -1,4 +1,4 @@
-"""Sums by a function of the user: units that no accumulator describes."""
+"""Sums by a Python function of the user, for units that no other accumulator describes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simfloat.sums.accumulator import Accumulator, Engine, Region
 from simfloat.sums.bounds import Bounds, format_bounds
 from simfloat.sums.operands import Problem, first_outside_format
 
-#: A function (a, b, start) of two vectors of numbers and of the sum so far, which returns the new sum.
+#: A function (a, b, start): it adds the products of two vectors to the sum so far, and returns the new sum.
 SumFunction = Callable[[NDArray[np.float64], NDArray[np.float64], float], Any]
 
 
@@ -41,11 +41,11 @@ class CustomSum(Accumulator):
 
     @property
     def chunk(self) -> int | None:
-        """The number of products of a call; None if one call has all."""
+        """The number of products of a call; None if one call adds all products of a sum."""
         return self.terms
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
-        """Return the bounds of the format: the function may return any number of it."""
+        """Return the bounds of the format, because the function may return any of its numbers."""
         return format_bounds(self.format)
 
     def engine(self, problem: Problem) -> Engine:
@@ -54,7 +54,7 @@ class CustomSum(Accumulator):
 
     @property
     def function_name(self) -> str:
-        """The name of the function, for messages and in calls."""
+        """The name of the function, for messages and for the text of the accumulator."""
         return getattr(self.function, "__name__", repr(self.function))
 
     def _text(self, name: str, write: Callable[[Any], str]) -> str:
@@ -65,11 +65,11 @@ class CustomSum(Accumulator):
 
 
 class _FunctionEngine(NamedTuple):
-    """Calls of the function, in the order of the elements of the result."""
+    """Call the function for each element of the result, in C order."""
 
     accumulator: CustomSum
     carrier: FloatType = np.float64
-    cost: float = 1e-9  # one thread: Python runs one function at a time
+    cost: float = 1e-9  # one thread makes all calls, because Python runs one function at a time
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         left, right, sums = on_cpu(a), on_cpu(b).T, on_cpu(out)
@@ -88,8 +88,8 @@ class _FunctionEngine(NamedTuple):
     def _sum(self, a: NDArray, b: NDArray, start: float) -> float:
         size = self.accumulator.terms or max(len(a), 1)
         for first in range(0, len(a), size):
-            here = slice(first, first + size)
-            result = self.accumulator.function(a[here].copy(), b[here].copy(), start)
+            chunk = slice(first, first + size)
+            result = self.accumulator.function(a[chunk].copy(), b[chunk].copy(), start)
             try:
                 start = float(result)
             except (TypeError, ValueError, OverflowError):
@@ -99,30 +99,31 @@ class _FunctionEngine(NamedTuple):
 
 
 def custom(function: SumFunction, format: FormatLike, terms: int | None = None) -> CustomSum:
-    """Create an accumulator that adds by your own function, for a unit that no other accumulator describes.
+    """Create an accumulator that adds by your Python function, for a unit that no other accumulator describes.
 
     Each element of a result starts from its initial value, or from 0. A call ``function(a, b, start)`` adds the
-    products of the vectors `a` and `b` to `start`. Nothing else is rounded. With `terms`, a call has at most this many
-    products, and the next call starts from its result, as in a unit that is narrower than the sum. The vectors are
-    copies in float64, `a` from the left operand; they may be shorter than `terms` at the end of a sum.
+    products of the vectors `a` and `b` to `start`, and returns the new sum. Only the function rounds. With `terms`, a
+    call receives at most this many products, and the next call starts from its result, as in a unit that is narrower
+    than the sum. The vectors are copies in float64, and `a` comes from the left operand. At the end of a sum they may
+    be shorter than `terms`.
 
-    The function is Python, and a call takes about as long as its Python takes: such sums are for tests of a unit, and
-    for small models. `write_vectors` and policies take the accumulator, and so do :func:`blocked` and :func:`lanes`.
+    Each call runs Python code, so these sums are slow: use them to test a unit, or in small models. `write_vectors`,
+    policies, :func:`blocked` and :func:`lanes` accept the accumulator. A policy with it cannot be written to a file.
 
     Parameters:
-        function: the unit; it returns a number of `format`. It must return the same for the same arguments.
-        format: the format of the sums, at most 53 bits of precision.
-        terms: the number of products of a call, at least 1; by default all products of a sum.
+        function: the function that adds; it returns a number of `format`, which depends only on its arguments.
+        format: the format of the sums, with at most 53 bits of precision.
+        terms: the largest number of products of a call, at least 1; by default all products of a sum.
 
     Returns:
         The accumulator.
 
     Raises:
         ValueError: if `function` cannot be called, or `format` or `terms` is invalid.
-        ValueError: when the function returns something that is not a number of `format`.
+        ValueError: when a sum is computed, if the function does not return a number of `format`.
 
     Examples:
-        A unit that drops products below an eighth of the largest one:
+        This unit drops products below an eighth of the largest one:
 
         >>> def dropping(a, b, start):
         ...     products = a * b
@@ -132,7 +133,7 @@ def custom(function: SumFunction, format: FormatLike, terms: int | None = None) 
         array(13.)
     """
     if not callable(function):
-        raise ValueError(f"function must be a function (a, b, start) that returns a number, got {function!r}.")
+        raise ValueError(f"function must be a function (a, b, start) that returns the new sum, got {function!r}.")
     if terms is not None:
         check_count("terms", terms, 1)
     return CustomSum(function, as_format(format), terms)

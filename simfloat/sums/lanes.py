@@ -225,8 +225,8 @@ def can_drop_bits(format: Format, other: Format, rounding: Rounding) -> bool:
     # tie.
     most_bits = SINGLE.precision - (2 if rounding.is_to_nearest else 1)
     lift = lift_exponent(format)
-    # In the directed modes, overflow of float32 is its largest number. It shows as an overflow only if the format ends
-    # at least one binade below.
+    # In the directed modes, float32 overflows to its largest number. This number is an overflow of the format only if
+    # the format ends at least one binade below.
     highest = SINGLE.highest - rounding.overflows
     return (
         kernels.rounding.grid.has_plain_grid(format, rounding)

@@ -44,7 +44,7 @@ def hardware_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str
     # by truncating bits of these results. For other formats the operands are multiplied by a power of two first, so
     # that both smallest normal numbers are the same.
     has_exponents_of_float32 = kernels.rounding.grid.has_exponents_of_float32(format)
-    # In the directed modes, overflow of these results is the largest number.
+    # In the directed modes, these instructions return the largest number on overflow, and never an infinity.
     if has_exponents_of_float32 and rounding.overflows:
         return None
     is_cut = has_exponents_of_float32 and not rounding.saturates
@@ -167,7 +167,7 @@ def as_accumulator(x: Accumulator | FormatLike) -> Accumulator:
             options = "sf.FP16" if x.__name__ in ("kahan", "pairwise", "sequential") else "..."
             text += f": call the function, write sf.{x.__name__}({options})"
         elif callable(x):
-            text += ": to add by a function (a, b, start) of your own, write simfloat.custom(function, format)"
+            text += ": to add by your function (a, b, start), write simfloat.custom(function, format)"
         raise ValueError(f"{text}.") from None
     try:
         return _sequential_in_format(format)

@@ -141,14 +141,18 @@ class Query(NamedTuple):
         check_pattern("operation", self.operation, (key.operation for key in seen_keys))
 
     def select(self, entries: Entries) -> Entries:
-        """Return the entries that match; ValueError if patterns match none of them together.
+        """Return the entries that match; no entries for a phase that did not occur.
 
-        A phase without entries is no error: it has no rows.
+        Raises ValueError if the entries have the phase, but all patterns together match none of them.
         """
-        if self.phase not in (None, *(key.phase for key, _ in entries)):
+        keys = [key for key, _ in entries]
+        if self.phase not in (None, *(key.phase for key in keys)):
             return []
         return select_rows(
-            entries, **{name: (getattr(self, name), [getattr(key, name) for key, _ in entries]) for name in Key._fields}
+            entries,
+            path=(self.path, [key.path for key in keys]),
+            operation=(self.operation, [key.operation for key in keys]),
+            phase=(self.phase, [key.phase for key in keys]),
         )
 
 

@@ -373,7 +373,8 @@ class Recorder(AddingObserver):
 
         Raises:
             ValueError: in the same cases as `counts`; if the kind is unknown.
-            ValueError: if path, phase and operation match no line together; the message names the lines of each.
+            ValueError: if path, phase and operation match no line together; the message names the lines that each of
+                them matches.
 
         Examples:
             >>> recorder = sf.Recorder()

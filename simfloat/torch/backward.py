@@ -205,8 +205,9 @@ class BackwardNode:
     out for each operand.
     """
 
-    def __init__(self, node: Any, of: BackwardPass, simulation: Simulation) -> None:
-        self.note, self._node, self._pass, self._simulation = of.notes[node], node, of, simulation
+    def __init__(self, node: Any, backward_pass: BackwardPass, simulation: Simulation) -> None:
+        self.note, self._simulation = backward_pass.notes[node], simulation
+        self._node, self._pass = node, backward_pass
         self.events: list[PendingEvents] = []  # of the roundings so far
         self.deferred: DeferredOperations | None = None  # while the node computes
         self.results: Sequence[Any] = ()  # after its end, until the next node has ended
@@ -324,7 +325,7 @@ class BackwardPass:
         self.leaves: dict[Any, torch.Tensor] = {}
         self.ways: dict[Any, BackwardNode] = {}  # of nodes with hooks, and of nodes whose operations are dispatched
         self.completed: dict[str, Any] = {}  # the parameters whose gradient is completed by a single call, by path
-        self.listened: frozenset[str] = frozenset()  # the paths of the leaves that have a hook of a pass that runs
+        self.paths_with_hooks: frozenset[str] = frozenset()  # of leaves with a hook of this pass or of an outer one
 
     def is_added(self, node: Any) -> bool:
         """True if several nodes compute parts of the gradient that the edge to this node passes on."""
@@ -393,41 +394,41 @@ class BackwardNodes:
         hooks: list[Any] = []
         # The graph is traversed before the engine starts, because the engine does not report the graph. The number of
         # edges to a node is the number of shares in its gradient.
-        now = BackwardPass(nodes_behind(roots), accumulates, is_recorded, is_whole)
-        outer, before = self.innermost, self._gradients.policy_place
-        for node in now.nodes:
+        inner = BackwardPass(nodes_behind(roots), accumulates, is_recorded, is_whole)
+        outer, place_before = self.innermost, self._gradients.policy_place
+        for node in inner.nodes:
             # The node of an operation without a derivative has the number of a leaf.
             if node._sequence_nr() == ACCUMULATING and hasattr(node, "variable"):
-                now.leaves[node] = node.variable
+                inner.leaves[node] = node.variable
             elif (note := self._note_of(node)) is not None:
-                now.notes[node] = note
-        check_unwrapped(now.leaves.values())
+                inner.notes[node] = note
+        check_unwrapped(inner.leaves.values())
         try:
             with uninterrupted():
                 # Ctrl-C between two of these lines would leave hooks of a pass that never ran on nodes that other
                 # passes share. `uninterrupted` takes about 1 us per backward pass.
                 self.forget()
-                self.innermost, now.listened = now, outer.listened
-                self._gradients.policy_place = next((note.place for note in now.notes.values()), None)
+                self.innermost, inner.paths_with_hooks = inner, outer.paths_with_hooks
+                self._gradients.policy_place = next((note.place for note in inner.notes.values()), None)
                 completes = accumulates and is_whole and not is_recorded and not are_replicas()
-                has_sums = max(now.nodes.values(), default=0) > 1
-                for node, note in now.notes.items():
+                has_sums = max(inner.nodes.values(), default=0) > 1
+                for node, note in inner.notes.items():
                     if completes and note.is_one_call:
-                        now.completed.update(self._parameters_completed_by(node))
+                        inner.completed.update(self._parameters_completed_by(node))
                     if has_sums or not (note.is_one_call and not is_recorded):
                         hooks += self._listen(node, note)
-                for leaf in now.leaves.values():
+                for leaf in inner.leaves.values():
                     path = weight_path(leaf)
                     # A backward pass inside of this one reaches the same hook.
-                    if path is not None and path not in now.completed and path not in now.listened:
-                        now.listened |= {path}
+                    if path is not None and path not in inner.completed and path not in inner.paths_with_hooks:
+                        inner.paths_with_hooks |= {path}
                         hooks.append(self._listen_to_leaf(leaf, path))
             yield
         finally:
             with uninterrupted():
-                self._gradients.policy_place, self.ended, self.innermost = before, None, outer
+                self._gradients.policy_place, self.ended, self.innermost = place_before, None, outer
                 self.forget()
-                now.ways.clear()  # each refers to the pass
+                inner.ways.clear()  # each refers to the pass
                 for hook in hooks:
                     hook.remove()
 
@@ -496,18 +497,18 @@ def _is_plain(grad: torch.Tensor | None, path: str) -> bool:
     return tag.is_gradient and tag.owner == path
 
 
-def _operands(node: Any, of: BackwardPass) -> list[Operand | None]:
+def _operands(node: Any, backward_pass: BackwardPass) -> list[Operand | None]:
     """Return the operand at the end of each edge of the node; None for an operand that requires no gradient."""
     # Operands are matched to edges by their origin, not by position: a node has an edge for every differentiable input,
     # while the note counts floating-point operands. Each match is removed from the list, because both operands of x * x
     # have the same origin.
-    note = of.notes[node]
+    note = backward_pass.notes[node]
     left, operands = list(note.operands), list[Operand | None]()
     for number, (target, result) in enumerate(node.next_functions):
         if target is None:
             operands.append(None)
             continue
-        path, format, origin = _edge_target(target, result, of)
+        path, format, origin = _edge_target(target, result, backward_pass)
         for candidate in left:
             if candidate.origin == origin:
                 left.remove(candidate)
@@ -519,14 +520,14 @@ def _operands(node: Any, of: BackwardPass) -> list[Operand | None]:
     return operands
 
 
-def _edge_target(target: Any, result: int, of: BackwardPass) -> tuple[str | None, Format, Origin]:
+def _edge_target(target: Any, result: int, backward_pass: BackwardPass) -> tuple[str | None, Format, Origin]:
     """Return the target of an edge: the path of the parameter that it leads to, if any, the format, and the origin."""
-    leaf = of.leaves.get(target)
+    leaf = backward_pass.leaves.get(target)
     if leaf is not None:
         tag = tag_of(leaf)
         path = tag.owner if tag.is_weight else None
         return path, tag.format or FORMAT_OF[leaf.dtype], (ACCUMULATING, id(leaf))
-    note, origin = of.notes.get(target), (target._sequence_nr(), result)
+    note, origin = backward_pass.notes.get(target), (target._sequence_nr(), result)
     return (None, FP32, origin) if note is None else (note.weight, note.format or FP32, origin)
 
 

@@ -56,7 +56,8 @@ def _state_of(parameter: torch.Tensor) -> tuple[int, int]:
 
 
 def _moments_of(parameter: torch.Tensor, optimizer: torch.optim.Optimizer) -> Iterable[tuple[str, Any]]:
-    """Return the state of a parameter by name; for plain SGD without a lookup, which calls Python for a hash."""
+    """Return the state of a parameter by name."""
+    # A lookup calls the hash of the parameter, a Python function. The state of plain SGD is empty.
     return optimizer.state.get(parameter, {}).items() if optimizer.state else ()
 
 
@@ -138,7 +139,7 @@ class OptimizerSteps:
             return
         self._end_step()  # the previous step may have ended in an error
         self._follow()
-        are_known = bool(_LAST_UPDATES)
+        has_updates = bool(_LAST_UPDATES)
         for group in optimizer.param_groups:
             for name in ("capturable", "differentiable"):
                 if group.get(name):
@@ -155,7 +156,7 @@ class OptimizerSteps:
                 self._know(parameter, optimizer)
                 # If two blocks with the same seed update a parameter one after the other, they use the same random
                 # bits. The state of the memory shows if anything else wrote to it in between.
-                streams, state = (_LAST_UPDATES.get(parameter) if are_known else None) or (None, None)
+                streams, state = (_LAST_UPDATES.get(parameter) if has_updates else None) or (None, None)
                 self._simulation.repeated_draws.update(streams if state == _state_of(parameter) else None)
         # This is the frame of torch's `profile_hook_step` wrapper, which exists until the step has ended, also by an
         # error: then PyTorch calls no hook.

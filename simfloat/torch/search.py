@@ -131,8 +131,8 @@ for _handler in RULES.values():
 name_operation(quantization.ScaledProduct.operation, "contraction")
 
 
-#: The handlers that were found, by the identity of the operation. The cache of `handler_of` keeps the operations alive.
-#: The hash of an operation is a function in Python, which a lookup in that cache calls each time.
+#: Handlers by the identity of the operation. Each lookup in the cache of `handler_of` calls the hash of the operation,
+#: which is a Python function. That cache keeps the operations alive, so that their identities are not reused.
 HANDLERS: dict[int, Handler] = {}
 
 

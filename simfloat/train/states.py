@@ -97,8 +97,8 @@ DEEPEST = 100
 def encode(value: Any, arrays: list[NDArray], where: str, depth: int = 0, streams: dict[int, int] | None = None) -> Any:
     """Return the tree as JSON types, and append its arrays to `arrays`.
 
-    `streams` numbers the streams of arrays by their identity; pass one dictionary for all trees of a file. Raises
-    ValueError, with the name `where`, for a value that cannot be saved.
+    `streams` contains a number for each stream of an array, by the identity of the stream; pass one dictionary for all
+    trees of a file. Raises ValueError, with the name `where`, for a value that cannot be saved.
     """
     streams = {} if streams is None else streams
     if depth > DEEPEST:
@@ -294,8 +294,8 @@ def save(path: str | os.PathLike[str], **parts: Any) -> None:
         path: the path of the file.
         parts: the parts by name. A part has `state_dict` and `load_state_dict`, as PyTorch objects do, or `state` and
             `load_state`, as a simulation does. Numbers, text, NumPy arrays, arrays of :func:`simfloat.array`, PyTorch
-            tensors, and lists, tuples and dicts of them are saved unchanged. Arrays that share a stream share one
-            again after `load`.
+            tensors, and lists, tuples and dicts of them are saved unchanged. Arrays that share a stream also share
+            one after `load`.
 
     Raises:
         ValueError: if a part cannot be saved.
@@ -380,7 +380,8 @@ def has_state(part: Any) -> bool:
 
 
 def _part_state(part: Any) -> Any:
-    if not has_state(part) or isinstance(part, Array):  # the copy of an array would have its own stream
+    # An array also has a state, but arrays that share a stream would not share it after `load`.
+    if not has_state(part) or isinstance(part, Array):
         return part
     return part.state_dict() if hasattr(part, "load_state_dict") else part.state
 

@@ -1,4 +1,4 @@
-"""Sums by a function of the user: calls, orders of operands, composition, and results outside of the format."""
+"""Sums by a Python function of the user: its calls, the order of operands, composition, and invalid results."""
 
 import pickle
 from fractions import Fraction
@@ -16,7 +16,7 @@ def truncating(a, b, start):
 
 
 def weighted(a, b, start):
-    """Distinguish both operands, and the place of a product in its call."""
+    """Return a sum that depends on which operand is the left one, and on the place of each product in a call."""
     return start + sum((k + 1) * (2 * x + y) for k, (x, y) in enumerate(zip(a, b, strict=True)))
 
 
@@ -48,13 +48,16 @@ def test_the_left_operand_is_the_first_argument():
         assert sf.matmul(a[np.newaxis], b, accumulate=unit)[0].tolist() == expected
 
 
-def test_blocks_lanes_casts_and_policies_take_it(tmp_path):
+def test_blocks_lanes_casts_policies_and_vectors_accept_a_custom_sum(tmp_path):
     exact, unit = sf.exact, sf.custom(truncating, sf.FP16)
     x, y = np.random.default_rng(1).standard_normal((2, 4, 12))
     parts = [sf.dot(x[0, k : k + 4], y[0, k : k + 4], inputs=sf.BF16, accumulate=exact, output=sf.FP16,
                     rounding=sf.toward_zero) for k in (0, 4, 8)]  # fmt: skip
     total = np.float32(parts[0]) + np.float32(parts[1]) + np.float32(parts[2])
     assert sf.dot(x[0], y[0], inputs=sf.BF16, accumulate=sf.blocked(4, unit, sf.FP32)) == total
+    halves = [sf.dot(x[0, k::2], y[0, k::2], inputs=sf.BF16, accumulate=unit) for k in (0, 1)]
+    two_lanes = sf.lanes(2, unit, sf.FP32)
+    assert sf.dot(x[0], y[0], inputs=sf.BF16, accumulate=two_lanes) == np.float32(halves[0]) + np.float32(halves[1])
     model, policy = sf.nn.Linear(12, 3, rng=0), sf.Policy(compute=sf.BF16, accumulate=unit)
     with sf.simulate(policy):
         result = model(x)
@@ -65,19 +68,19 @@ def test_blocks_lanes_casts_and_policies_take_it(tmp_path):
     sf.write_vectors(tmp_path / "v.txt", "dot", a, b, np.zeros(4), sf.BF16, accumulate=unit)
     codes = [line.split()[-1] for line in (tmp_path / "v.txt").read_text().splitlines()]
     assert codes == [f"{sf.encode(truncating(p, q, 0.0), sf.FP16):04X}" for p, q in zip(a, b, strict=True)]
-    with pytest.raises(ValueError, match="calls a function of yours"):
+    with pytest.raises(ValueError, match="calls your own function"):
         policy.to_toml()
 
 
-def test_it_is_a_value():
+def test_a_custom_sum_is_a_value_with_a_text():
     unit = sf.custom(truncating, "fp16", 8)
-    assert (
-        str(unit) == "custom(truncating, FP16, 8)" and str(sf.custom(truncating, sf.FP16)) == "custom(truncating, FP16)"
-    )
+    assert str(unit) == "custom(truncating, FP16, 8)"
+    assert str(sf.custom(truncating, sf.FP16)) == "custom(truncating, FP16)"
     assert unit == pickle.loads(pickle.dumps(unit)) and hash(unit) == hash(sf.custom(truncating, sf.FP16, 8))
     assert unit != sf.custom(weighted, sf.FP16, 8)
 
 
+#: Invalid calls by a part of their message.
 REFUSED = {
     "must return numbers of FP16, got 0.1": lambda: sf.dot(
         [1], [1], accumulate=sf.custom(lambda a, b, s: 0.1, sf.FP16)
@@ -91,6 +94,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_refusals(message):
+def test_invalid_functions_and_results_raise_errors(message):
     with pytest.raises(ValueError, match=message):
         REFUSED[message]()

@@ -121,8 +121,8 @@ def test_a_sticky_bit_is_the_last_bit_that_is_kept():
 
 
 def test_terms_are_shifted_as_twos_complement_numbers():
-    # Python shifts integers in two's complement. All terms are multiples of 2^-LAST; a sum so far of every size takes
-    # part, and one term is far below the last bit that is kept.
+    # Python shifts integers in two's complement. All terms are multiples of 2^-last. The sum so far has every size, and
+    # one term is far below the last bit that is kept.
     numbers, last = sf.decode(np.arange(32), sf.Format(3, 1)), 80
     x, y, c = (z.ravel() for z in np.meshgrid(*[numbers[np.isfinite(numbers)]] * 3))
     tiny = np.where(x > y, -(2.0**-60), 2.0**-60)

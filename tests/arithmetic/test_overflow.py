@@ -1,4 +1,4 @@
-"""Modes that turn every overflow into an infinity: the results and flags of fractions, on all routes."""
+"""Modes that return infinity on every overflow: results and flags, compared with fractions in every computation."""
 
 import math
 from fractions import Fraction
@@ -21,14 +21,14 @@ FORMATS = (sf.FP16, sf.BF16, sf.FP32, sf.Format(5, 4, subnormals=False), sf.Form
 
 
 def rounded_without_bounds(x, format, mode):
-    """The result for a number that is not tiny: rounded as if the exponent had no bounds, then infinite beyond max."""
+    """Return x rounded as if the exponent had no upper bound, and infinity beyond max; x is not tiny."""
     magnitude = round_magnitude(abs(Fraction(x)), x < 0, format, mode)
     size = math.inf if magnitude > Fraction(format.max) else float(magnitude)
     return -size if x < 0 else size
 
 
 def largest_numbers(format):
-    """Numbers of a format next to its largest one and far below it, and the largest negative one."""
+    """Return the largest number of a format, its negative, numbers next to it, and numbers far below it."""
     numbers = [format.max, sf.nextafter(format.max, 0.0, format), format.max / 2, 2.0 ** (format.emax // 2), 1.0]
     return sf.round([*numbers, -format.max], format)
 
@@ -73,9 +73,9 @@ def test_operations_overflow_with_the_flags_of_the_mode():
 def test_sums_of_every_order_overflow(format, rng):
     a, b = rng.integers(-15, 16, (2, 24, 13)) * 2.0 ** rng.integers(-6, 1, (2, 24, 13)) * 2.0 ** (format.emax // 2)
     for mode in (sf.toward_zero, sf.to_odd):
-        one, rounded = (sf.sequential(format, mode.overflowing(), products=products) for products in (None, format))
+        fused, unfused = (sf.sequential(format, mode.overflowing(), products=products) for products in (None, format))
         others = sf.kahan(format, mode.overflowing()), sf.pairwise(format, mode.overflowing())
-        for accumulate in (one, rounded, *others, sf.blocked(5, one, others[1]), sf.lanes(4, one, one)):
+        for accumulate in (fused, unfused, *others, sf.blocked(5, fused, others[1]), sf.lanes(4, fused, fused)):
             got = sf.matmul(a.astype(np.float32), b.T.astype(np.float32), accumulate=accumulate)
             assert np.isinf(got).any()
             for i, j in ((0, 0), (3, 19), (23, 7)):

@@ -441,14 +441,14 @@ def test_methods_of_numpys_arrays_that_compute_nothing_are_numpys():
 
 
 def test_comparisons_with_exact_objects_have_one_result_on_both_sides():
-    turned = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+    exchanged = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
     third = sf.array([1 / 3], sf.FP32).item()
     x = sf.array([third, 2.0**60, 0.5, np.nan], sf.FP32)
     objects = np.array([Fraction(1, 3), 2**60 + 1, "1/2", 1], object)
     assert (x > objects).tolist() == [third > Fraction(1, 3), False, False, False]
     assert (x == objects).tolist() == [False, False, True, False]
-    for name, other_way in turned.items():
-        left, right = getattr(operator, name)(x, objects), getattr(operator, other_way)(objects, x)
+    for name, opposite in exchanged.items():
+        left, right = getattr(operator, name)(x, objects), getattr(operator, opposite)(objects, x)
         assert left.dtype == right.dtype == bool and left.tolist() == right.tolist(), name
     for call in (lambda: x < np.array([None] * 4), lambda: np.array([None] * 4) > x):
         with pytest.raises(ValueError, match="data must hold real numbers that can be read exactly, got NoneType"):
@@ -457,8 +457,9 @@ def test_comparisons_with_exact_objects_have_one_result_on_both_sides():
 
 def test_loaded_arrays_share_a_stream_if_the_saved_ones_did(tmp_path):
     def arrays():
-        shared, own = sf.BitStream(3), sf.BitStream(3)
-        return [sf.array([0.1, 0.7], sf.BF16, sf.stochastic(), stream=one) for one in (shared, shared, own)]
+        shared, separate = sf.BitStream(3), sf.BitStream(3)
+        streams = (shared, shared, separate)
+        return [sf.array([0.1, 0.7], sf.BF16, sf.stochastic(), stream=stream) for stream in streams]
 
     def steps(a, b, c):
         return [((a / 3) * b).tolist(), (c / 3).tolist()]
@@ -469,7 +470,7 @@ def test_loaded_arrays_share_a_stream_if_the_saved_ones_did(tmp_path):
     d, (nested, f) = loaded["a"], loaded["more"]
     assert d.stream is nested["b"].stream is not f.stream
     assert steps(d, nested["b"], f) == steps(a, b, c)
-    # A file from before streams had numbers.
+    # Older files contain no numbers of streams.
     texts = encode(a, [], "a")["of format"][1]
     assert texts.pop("stream number") == 0
     old = decode({"list": [{"of format": [0, texts]}] * 2}, [a.numbers])

@@ -123,7 +123,7 @@ NAMES = {
     "fma": lambda a, b, c: a * b + c,
     "power": torch.pow,
     "gelu": F.gelu,
-    "remainder": lambda a, b: a - b * torch.round(a / b).detach(),  # PyTorch's is the modulo
+    "remainder": lambda a, b: a - b * torch.round(a / b).detach(),  # torch.remainder is the modulo
 }
 
 

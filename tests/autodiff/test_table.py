@@ -65,7 +65,7 @@ def test_functions_that_float64_represents_are_methods_with_pytorchs_gradients()
             assert getattr(sf.Tensor(x), name).__doc__ == row.meaning
         assert_bits(got.data, getattr(sf, name)(*(each.data for each in operands), sf.FP64))
         theirs = [torch.tensor(each.data, requires_grad=True) for each in operands]
-        if name == "remainder":  # PyTorch's is the modulo
+        if name == "remainder":  # torch.remainder is the modulo
             result = theirs[0] - theirs[1] * torch.round(theirs[0] / theirs[1]).detach()
         else:
             result = getattr(torch, "round" if name == "rint" else name)(*theirs)

@@ -9,8 +9,8 @@ import simfloat as sf
 from tests.bits import assert_bits
 
 
-def test_completion_lists_public_names_alone():
-    """They have documentation, and none of them begins with an underscore or serves other parts of the library."""
+def test_completion_lists_only_public_names():
+    """Every name in dir() has a docstring, has no leading underscore, and is not for other parts of the library."""
     internal = {"numbers", "arithmetic", "node", "origin", "trace", "moved", "alternatives", "store", "operand_at"}
     values = {"grad", "requires_grad", "format", "name"}
     for x in (sf.array([1.0], sf.BF16), sf.Tensor([1.0]), sf.Parameter([1.0])):

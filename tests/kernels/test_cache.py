@@ -90,7 +90,7 @@ def test_processes_at_once_on_a_cold_cache_do_not_disturb_each_other(place):
     assert None not in map(cache.read_kernel, paths)
 
 
-def test_a_kernel_that_is_compiled_again_gets_its_functions_from_the_disk(place, tmp_path):
+def test_a_kernel_that_is_compiled_again_reads_its_functions_from_the_disk(place, tmp_path):
     again = shutil.copytree(place, tmp_path / "simfloat", ignore=shutil.ignore_patterns(f"*{cache.SUFFIX}"))
     before = {path: path.stat().st_mtime_ns for path in again.iterdir()}
     assert compiled(start(tmp_path, NUMBA_CACHE_DIR=str(tmp_path)))[0] == 2
@@ -157,13 +157,14 @@ def test_kernels_are_kept_next_to_the_sources_and_outdated_ones_removed(kernels,
 
 
 def test_functions_of_one_name_have_different_files_unless_their_code_and_what_they_close_over_are_equal():
-    def made(text, **known):
-        return jit.scalar_from_text("made", "x", text, **known)._cache.paths((types.float64,))[0].name
+    def name_of(text, **values):
+        return jit.scalar_from_text("made", "x", text, **values)._cache.paths((types.float64,))[0].name
 
-    names = [made("x + 1.0"), made("x + 2.0"), made("x + y", y=1.0), made("x + y", y=1), made("x + y[0]", y=(1.0, 2.0))]
+    names = [name_of("x + 1.0"), name_of("x + 2.0")]
+    names += [name_of("x + y", y=1.0), name_of("x + y", y=1), name_of("x + y[0]", y=(1.0, 2.0))]
     functions = [jit.scalar_from_text("used", "x", text) for text in ("x", "-x")]
-    names += [made("y(x)", y=function) for function in functions]
-    assert len({*names}) == len(names) and names[2] == made("x + y", y=1.0)
+    names += [name_of("y(x)", y=function) for function in functions]
+    assert len({*names}) == len(names) and names[2] == name_of("x + y", y=1.0)
 
 
 def test_functions_that_depend_on_more_than_the_sources_are_not_stored():

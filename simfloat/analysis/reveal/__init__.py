@@ -175,7 +175,7 @@ def reveal(
 
     Raises:
         ValueError: if k is not from 2 to 2048; if a format has no sign or no 0, or does not have 1 and 2 as normal
-            numbers, such as `fixed(8)` (for integers, pass ``Format(3, 0, bias=1, special="finite")``); if f raises an error; if f returns anything except one number; if f returns NaN
+            numbers, such as `fixed(8)`; if f raises an error; if f returns anything except one number; if f returns NaN
             for finite operands of moderate size; if f is not deterministic; if f is not a sum of products.
 
     Examples:
@@ -352,8 +352,8 @@ def _checked_inputs(inputs: UnitInputs) -> tuple[Format, Format]:
     for format in formats:
         if not (format.signed and format.has_zero and format.emin <= 0 < format.emax):
             raise ValueError(
-                f"inputs must be formats with a sign, 0, and 1 and 2 as normal numbers, got {format}. For a function of "
-                "integers, pass simfloat.Format(3, 0, bias=1, special='finite'), the numbers 0, +-1, +-2, +-4 ... +-64."
+                f"inputs must be formats with a sign, 0, and 1 and 2 as normal numbers, got {format}. For a function "
+                "of integers, pass simfloat.Format(3, 0, bias=1, special='finite'): 0, +-1, +-2, +-4, ..., +-64."
             )
     return formats
 

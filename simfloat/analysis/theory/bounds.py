@@ -229,8 +229,8 @@ def azuma_bound(n: ArrayLike, unit_roundoff: float, failure: float = 0.05) -> ND
     """Return sqrt(u ((1 + u)^(2 n) - 1) log(2 / failure)): a probable bound that grows slowly as `failure` falls.
 
     It bounds the same error as :func:`chebyshev_bound`, by the inequality of Azuma and Hoeffding for the martingale of
-    the partial sums. It is the smaller bound if `failure` is small and n u is below about 1: beyond, it grows
-    like exp(n u). The terms must be added one after the other.
+    the partial sums. It is the smaller bound if `failure` is small and n u is below about 1; for larger n u
+    it grows like exp(n u). The terms must be added one after the other.
 
     Parameters:
         n: numbers of roundings, as in :func:`stochastic_variance`.

@@ -71,7 +71,7 @@ def copysign_to_magnitude(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray,
 
 
 def fmod_to_dividend(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
-    """g, for `fmod` and `remainder`; a gradient that is summed to the shape of a is rounded by the sum."""
+    """g, for `fmod` and `remainder`; if g is summed to the shape of a, the sum rounds it."""
     return u.round(g, "clip") if g.shape == a.shape else g
 
 
