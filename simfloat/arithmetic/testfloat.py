@@ -3,7 +3,8 @@
 Source: J. R. Hauser, Berkeley TestFloat Release 3e, TestFloat-general.html. Integers that a conversion cannot represent
 are those of its RISC-V variant: the nearest integer, and the largest one for NaN. `compute_testfloat` reads a
 signalling NaN as a quiet one. Narrow formats and integers, which TestFloat does not have, follow the same pattern:
-f32_to_e5m2, e4m3_add, f16_to_i8. The name to_i8, without the type of the operand, is a conversion of operands in any format.
+f32_to_e5m2, e4m3_add, f16_to_i8. The name to_i8, without the type of the operand, is a conversion of operands in any
+format.
 """
 
 from __future__ import annotations

@@ -199,6 +199,11 @@ def _value(node: ast.expr) -> Any:
             return CALLS[name](*(_argument(name, argument) for argument in arguments), **options)
         case ast.Tuple(elts=elements):
             return tuple(_value(element) for element in elements)
+        case ast.Call(func=ast.Name(id=sums.custom.__name__)):
+            raise ValueError(
+                f"Text cannot contain the function of {_short(ast.unparse(node))}: create the accumulator in Python, "
+                "and write test vectors with simfloat.write_vectors."
+            )
     readable = ", ".join(sorted([*CALLS, *NAMES, *MODES, "stochastic", *CATALOG]))
     raise ValueError(f"Cannot read {_short(ast.unparse(node))!r}; allowed are {readable}.")
 

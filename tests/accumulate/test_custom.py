@@ -89,6 +89,7 @@ REFUSED = {
     "function must be a function": lambda: sf.custom(3, sf.FP16),
     "terms must be an integer": lambda: sf.custom(truncating, sf.FP16, 0),
     "write simfloat.custom": lambda: sf.dot([1], [1], accumulate=truncating),
+    "Text cannot contain the function": lambda: sf.Policy.from_toml('compute = "fp16"\naccumulate = "custom(f, FP16)"'),
     "has no flags": lambda: sf.dot([1], [1], accumulate=sf.custom(truncating, sf.FP16), flags=True),
 }
 

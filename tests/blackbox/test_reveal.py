@@ -454,3 +454,9 @@ def test_operands_with_a_bit_beyond_a_format_are_not_said_to_be_rounded_to_it():
         return total
 
     assert "rounds its operands to BF16" not in sf.reveal(reversed_sum, 5).reason
+
+
+@pytest.mark.parametrize("format", [sf.fixed(39, 18, symmetric=False), sf.fixed(40, 18), sf.fixed(32, 12)], ids=str)
+def test_an_accumulator_that_saturates_is_not_taken_for_an_exact_one(format):
+    accumulator = sf.sequential(format)
+    assert sf.reveal(lambda a, b: sf.dot(a, b, accumulate=accumulator), 16, inputs=sf.E4M3).accumulator is None

@@ -5,6 +5,7 @@ The operands are random ones that are hard to sum, and ones at which a given can
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import fields
 from itertools import chain
@@ -65,7 +66,7 @@ def random_operands(
     # and in every other row they are the largest ones.
     a, b = (np.abs(x) for x in with_exponents(box, rng, np.full(shape, high)))
     largest = tuple(format.max for format in box.inputs)
-    if largest[0] * largest[1] < 2.0 ** (high + 2):
+    if largest[0] * largest[1] < math.ldexp(1.0, min(high + 2, 1023)):
         a[::2], b[::2] = largest
     turns = np.where(np.arange(ROWS) % 4 < 2, box.terms, rng.integers(1, box.terms + 1, ROWS))
     signs = np.where(np.arange(box.terms) < turns[:, np.newaxis], 1.0, -1.0) * rng.choice([-1.0, 1.0], (ROWS, 1))
