@@ -25,7 +25,8 @@ def draw_rates(results: list[Result], path: Path) -> None:
     """Draw, for each problem, the loss at every rate on the seeds that choose; a line marks the earlier rate."""
     chosen = [result for result in results if "chooser" in result] or results  # a tiny run chooses nothing
     panels = [(problem, schedule) for problem, tuned in TUNED.items() for schedule in tuned.schedules]
-    figure, axes = new_figure(-(-len(panels) // COLUMNS), COLUMNS, FULL_WIDTH, 5.0)
+    rows = -(-len(panels) // COLUMNS)
+    figure, axes = new_figure(rows, COLUMNS, FULL_WIDTH, 2.5 * rows)
     for place in axes.flat[len(panels) :]:
         place.set_visible(False)
     for place, (problem, schedule) in zip(axes.flat, panels, strict=False):
