@@ -73,20 +73,18 @@ class _FunctionEngine(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         left, right, sums = on_cpu(a), on_cpu(b).T, on_cpu(out)
-        for row, column in np.ndindex(sums.shape):
-            factors = (right[column], left[row]) if region.is_transposed else (left[row], right[column])
-            sums[row, column] = self._sum(*factors, float(sums[row, column]))
-        outside = first_outside_format(sums, self.accumulator.format)
-        if outside is not None:
-            format, name = self.accumulator.format, self.accumulator.function_name
-            raise ValueError(
-                f"{name} must return numbers of {format}, got {sums[outside]}: return "
-                f"float(simfloat.round(total, simfloat.{format}, mode))."
-            )
+        for row in range(len(sums)):
+            results: list[float] = []  # of all calls: the next one starts from a result, so each must be of the format
+            for column in range(sums.shape[1]):
+                factors = (right[column], left[row]) if region.is_transposed else (left[row], right[column])
+                results += self._results(*factors, float(sums[row, column]))
+                sums[row, column] = results[-1] if len(a[row]) else sums[row, column]
+            self._check(np.array(results, np.float64))
         write_back_to_device(sums, out)
 
-    def _sum(self, a: NDArray, b: NDArray, start: float) -> float:
-        size = self.accumulator.terms or max(len(a), 1)
+    def _results(self, a: NDArray, b: NDArray, start: float) -> list[float]:
+        """Return the result of each call for an element."""
+        size, results = self.accumulator.terms or max(len(a), 1), list[float]()
         for first in range(0, len(a), size):
             here = slice(first, first + size)
             result = self.accumulator.function(a[here].copy(), b[here].copy(), start)
@@ -95,7 +93,18 @@ class _FunctionEngine(NamedTuple):
             except (TypeError, ValueError, OverflowError):
                 name = self.accumulator.function_name
                 raise ValueError(f"{name} must return one number, got {result!r} of {type(result).__name__}.") from None
-        return start
+            results.append(start)
+        return results
+
+    def _check(self, results: NDArray) -> None:
+        """Raise ValueError if a result is not a number of the format."""
+        outside = first_outside_format(results, self.accumulator.format)
+        if outside is not None:
+            format, name = self.accumulator.format, self.accumulator.function_name
+            raise ValueError(
+                f"{name} must return numbers of {format}, got {results[outside]}: return "
+                f"float(simfloat.round(total, simfloat.{format}, mode))."
+            )
 
 
 def custom(function: SumFunction, format: FormatLike, terms: int | None = None) -> CustomSum:

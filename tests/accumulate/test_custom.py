@@ -82,6 +82,9 @@ REFUSED = {
     "must return numbers of FP16, got 0.1": lambda: sf.dot(
         [1], [1], accumulate=sf.custom(lambda a, b, s: 0.1, sf.FP16)
     ),
+    "must return numbers of FP16, got 0.3": lambda: sf.dot(
+        [1, 1], [1, 1], accumulate=sf.custom(lambda a, b, s: s + 0.3 if s == 0 else 1.0, sf.FP16, 1)
+    ),
     "must return one number, got 'x'": lambda: sf.dot([1], [1], accumulate=sf.custom(lambda a, b, s: "x", sf.FP16)),
     "function must be a function": lambda: sf.custom(3, sf.FP16),
     "terms must be an integer": lambda: sf.custom(truncating, sf.FP16, 0),
