@@ -21,7 +21,7 @@ from simfloat.arithmetic.bit_stream import Draw, Stream, check_stream, take_draw
 from simfloat.arithmetic.machines import device_of, is_on_gpu, on_cpu
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.operations import compute_in_thread, compute_with_draw, round_array, round_with_draw
-from simfloat.arithmetic.scaling import LARGEST, Scaling, largest_magnitude, scale_quotients
+from simfloat.arithmetic.scaling import LARGEST, Scaling, check_saturates, largest_magnitude, scale_quotients
 from simfloat.arithmetic.target import Target, result_dtype
 from simfloat.common import is_integer
 from simfloat.environment import in_usual_environment
@@ -365,6 +365,7 @@ def block_quantize(
         ValueError: if the rule is unknown, or returns anything but a positive number of the scale format.
         ValueError: if a block has an infinity or NaN, and the scale format has no NaN.
         ValueError: if `block` is not a positive integer, or `axis` is not an axis of x.
+        ValueError: if `rounding` is overflowing, because scaled values are clamped.
 
     Sources: OCP Microscaling Formats 1.0, section 6.3; microxcaling; torchao; TransformerEngine's NVFP4 reference.
 
@@ -381,6 +382,7 @@ def block_quantize(
     """
     format, scale, rounding = as_format(format), as_format(scale), as_rounding(rounding)
     check_stream(stream)
+    check_saturates(rounding)
     x = as_operand(x)
     block, axis = _check_block_and_axis(x, format, block, scale, rule, axis)
     blocks, draw = Blocks(block, axis), take_draw(stream, rounding)

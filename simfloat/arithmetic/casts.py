@@ -16,7 +16,7 @@ from simfloat.arithmetic.machines import Device, device_of
 from simfloat.arithmetic.operands import FLOAT32, flat
 from simfloat.arithmetic.operations import compute_with_draw, round_vector
 from simfloat.arithmetic.plan import Plan, plan_for
-from simfloat.arithmetic.scaling import AmaxHistory, Scaling, WholeScaling
+from simfloat.arithmetic.scaling import AmaxHistory, Scaling, WholeScaling, check_saturates
 from simfloat.arithmetic.target import Observer, Target, carrier_of, result_dtype
 from simfloat.common import hashed_once
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
@@ -47,6 +47,7 @@ def cast(format: FormatLike, rounding: RoundingLike = nearest_even, *, scale: Sc
     Raises:
         ValueError: if `format`, `rounding` or `scale` is invalid.
         ValueError: if `scale` is given and float32 cannot represent the numbers of the format.
+        ValueError: if `scale` is given and `rounding` is overflowing, because scaled values are clamped.
 
     Examples:
         >>> stochastic = sf.cast(sf.E5M2, sf.stochastic())
@@ -93,6 +94,7 @@ class Cast:
             if not isinstance(self.scale, Scaling):
                 raise ValueError(f"scale must be a scaling such as simfloat.per_tensor(), got {self.scale!r}.")
             self.scale.check(self.format)
+            check_saturates(self.rounding)
 
     @property
     def is_plain(self) -> bool:

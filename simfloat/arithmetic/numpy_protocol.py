@@ -257,6 +257,11 @@ class OperandOfPandas:
             )
         return PANDAS_PRIORITY
 
+    def __arrow_array__(self, type: Any = None) -> Any:
+        import pyarrow
+
+        return pyarrow.array(np.asarray(self), type)
+
 
 def refuse_readers(called: str, passed_by: str, alternatives: Mapping[str, str]) -> None:
     """Raise ValueError if another library asks for the values of such an array, in `__array__`, to compute with them.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.common import is_integer
 from simfloat.environment import in_usual_environment
-from simfloat.formats import FP32, Format
+from simfloat.formats import FP32, Format, Rounding
 
 #: The range of scales: the positive float32 numbers.
 SMALLEST, LARGEST = np.float32(FP32.smallest_subnormal), np.float32(FP32.max)
@@ -171,6 +171,15 @@ class AmaxHistory:
         numbers = [number for number in self.amaxes if number is not None]
         if len(numbers) == len(self.amaxes) and max(numbers) > 0:
             self.greatest = max(numbers)
+
+
+def check_saturates(rounding: Rounding) -> None:
+    """Raise ValueError if overflow must become an infinity: scaled values are always clamped."""
+    if rounding.overflows:
+        raise ValueError(
+            f"Scaled values that overflow are clamped to the largest number, and {rounding} turns overflow into an "
+            "infinity. Leave .overflowing() out."
+        )
 
 
 def largest_magnitude(x: NDArray) -> np.float32:

@@ -70,13 +70,12 @@ def array(
     the CPU, is an operand if all its values are numbers of the format. Arrays with different formats, rounding modes,
     accumulators or streams cannot be combined; `astype` changes them. An array keeps its own format inside `simulate`.
 
-    Complex data have both parts in the format. Complex arrays have ``+ - * /``, `square`, `abs`, `conj`, sums,
-    means and matrix products. Other functions raise ValueError: write them in ``x.real`` and ``x.imag``, and join
-    the parts by ``a + 1j * b``. `abs` rounds both squares, their sum and the square root; ``np.hypot(x.real,
-    x.imag)`` rounds once, and its squares neither overflow nor underflow. A real divisor divides both parts. Another
-    quotient is the product with the conjugate of the divisor, with both parts divided by c c + d d. In a matrix
-    product, each part is one sum of exact products: a c and -b d alternate in the real part, a d and b c in the
-    imaginary part.
+    Complex data have both parts in the format. Complex arrays have ``+ - * /``, `square`, `abs`, `conj`, sums, means
+    and matrix products. Other functions raise ValueError: write them in ``x.real`` and ``x.imag``, and join the parts
+    by ``a + 1j * b``. `abs` rounds both squares, their sum and the square root; ``np.hypot(x.real, x.imag)`` rounds
+    once. A real divisor divides both parts. Another quotient is the product with the conjugate of the divisor, with
+    both parts divided by c c + d d. In a matrix product, each part is one sum of exact products: a c and -b d alternate
+    in the real part, a d and b c in the imaginary part.
 
     ``np.asarray(A)`` returns the values in float64. Matplotlib, ``np.from_dlpack(A)`` and ``torch.as_tensor(A)`` read
     the same values.
@@ -278,11 +277,6 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
     def __str__(self) -> str:
         # As in NumPy, a single result is written as a number: the module csv and the operator % call `str`.
         return repr(self) if self.numbers.ndim else str(self.item())
-
-    def __arrow_array__(self, type: Any = None) -> Any:
-        import pyarrow
-
-        return pyarrow.array(self._in_float64(), type)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         refuse_readers(self.name_in_messages, self.bypassed_rule, self.alternatives)

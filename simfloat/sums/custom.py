@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import on_cpu, write_back_to_device
 from simfloat.arithmetic.operands import FloatType
-from simfloat.common import check_count
+from simfloat.common import check_count, message_text
 from simfloat.formats import Format
 from simfloat.formats.catalog import FormatLike, as_format
 from simfloat.sums.accumulator import Accumulator, Engine, Region
@@ -73,29 +74,41 @@ class _FunctionEngine(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         left, right, sums = on_cpu(a), on_cpu(b).T, on_cpu(out)
-        for row, column in np.ndindex(sums.shape):
-            factors = (right[column], left[row]) if region.is_transposed else (left[row], right[column])
-            sums[row, column] = self._sum(*factors, float(sums[row, column]))
-        outside = first_outside_format(sums, self.accumulator.format)
-        if outside is not None:
-            format, name = self.accumulator.format, self.accumulator.function_name
-            raise ValueError(
-                f"{name} must return numbers of {format}, got {sums[outside]}: return "
-                f"float(simfloat.round(total, simfloat.{format}, mode))."
-            )
+        for row in range(len(sums)):
+            results: list[float] = []  # of all calls: the next one starts from a result, so each must be of the format
+            for column in range(sums.shape[1]):
+                factors = (right[column], left[row]) if region.is_transposed else (left[row], right[column])
+                results += self._results(*factors, float(sums[row, column]))
+                sums[row, column] = results[-1] if len(a[row]) else sums[row, column]
+            self._check(np.array(results, np.float64))
         write_back_to_device(sums, out)
 
-    def _sum(self, a: NDArray, b: NDArray, start: float) -> float:
-        size = self.accumulator.terms or max(len(a), 1)
+    def _results(self, a: NDArray, b: NDArray, start: float) -> list[float]:
+        """Return the result of each call for an element."""
+        size, results = self.accumulator.terms or max(len(a), 1), list[float]()
         for first in range(0, len(a), size):
             chunk = slice(first, first + size)
             result = self.accumulator.function(a[chunk].copy(), b[chunk].copy(), start)
             try:
                 start = float(result)
+                is_exact = bool(start == result) or math.isnan(start)
             except (TypeError, ValueError, OverflowError):
-                name = self.accumulator.function_name
-                raise ValueError(f"{name} must return one number, got {result!r} of {type(result).__name__}.") from None
-        return start
+                is_exact = False
+            if not is_exact:
+                text = f"{message_text(result)} of {type(result).__name__}"
+                raise ValueError(f"{self.accumulator.function_name} must return one number of float64, got {text}.")
+            results.append(start)
+        return results
+
+    def _check(self, results: NDArray) -> None:
+        """Raise ValueError if a result is not a number of the format."""
+        outside = first_outside_format(results, self.accumulator.format)
+        if outside is not None:
+            format, name = self.accumulator.format, self.accumulator.function_name
+            raise ValueError(
+                f"{name} must return numbers of {format}, got {results[outside]}: return "
+                f"float(simfloat.round(total, simfloat.{format}, mode))."
+            )
 
 
 def custom(function: SumFunction, format: FormatLike, terms: int | None = None) -> CustomSum:

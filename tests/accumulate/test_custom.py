@@ -81,11 +81,16 @@ def test_a_custom_sum_is_a_value_with_a_text():
 
 
 #: Invalid calls by a part of their message.
+def dot_by(function, terms=None):
+    return sf.dot([1, 1], [1, 1], accumulate=sf.custom(function, sf.FP16, terms))
+
+
 REFUSED = {
-    "must return numbers of FP16, got 0.1": lambda: sf.dot(
-        [1], [1], accumulate=sf.custom(lambda a, b, s: 0.1, sf.FP16)
-    ),
-    "must return one number, got 'x'": lambda: sf.dot([1], [1], accumulate=sf.custom(lambda a, b, s: "x", sf.FP16)),
+    "must return numbers of FP16, got 0.1": lambda: dot_by(lambda a, b, s: 0.1),
+    "must return numbers of FP16, got 0.3": lambda: dot_by(lambda a, b, s: s + 0.3 if s == 0 else 1.0, 1),
+    "must return one number of float64, got 'x'": lambda: dot_by(lambda a, b, s: "x"),
+    "must return one number of float64, got '1'": lambda: dot_by(lambda a, b, s: "1"),
+    "must return one number of float64, got 1/3 of Fraction": lambda: dot_by(lambda a, b, s: Fraction(1, 3)),
     "function must be a function": lambda: sf.custom(3, sf.FP16),
     "terms must be an integer": lambda: sf.custom(truncating, sf.FP16, 0),
     "write simfloat.custom": lambda: sf.dot([1], [1], accumulate=truncating),

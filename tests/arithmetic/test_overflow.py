@@ -95,6 +95,8 @@ def test_a_format_without_infinities_is_refused():
         (lambda: sf.sequential(sf.E4M3, odd), message.format("E4M3")),
         (lambda: sf.fused(4, 9, sf.E4M3, rounding=odd), message.format("E4M3")),
         (lambda: sf.dot([1.0], [1.0], accumulate=sf.exact, output=sf.E4M3, rounding=odd), message.format("E4M3")),
+        (lambda: sf.cast(sf.E5M2, odd, scale=sf.per_tensor()), "Scaled values that overflow are clamped"),
+        (lambda: sf.block_quantize([1.0], sf.E5M2, rounding=odd, block=1), "Scaled values that overflow are clamped"),
         (lambda: sf.fused(4, 9, align=odd), "align must be toward_zero"),
         (lambda: sf.Rounding("to_odd", saturates=True, overflows=True), "saturates and overflows exclude each other"),
     )

@@ -165,6 +165,9 @@ def test_functions_of_one_name_have_different_files_unless_their_code_and_what_t
     functions = [jit.scalar_from_text("used", "x", text) for text in ("x", "-x")]
     names += [name_of("y(x)", y=function) for function in functions]
     assert len({*names}) == len(names) and names[2] == name_of("x + y", y=1.0)
+    # Windows has no files with the characters <>.
+    of_lambda = jit.scalar_from_text("<lambda>", "x", "x")._cache.paths((types.float64,))[0].name
+    assert re.fullmatch(r"[\w.-]+", of_lambda)
 
 
 def test_functions_that_depend_on_more_than_the_sources_are_not_stored():

@@ -121,6 +121,18 @@ def test_modes_have_steps_on_lanes_and_on_a_gpu_except_three_rules_for_ties():
     assert {f"{prefix}_{name}" for prefix in ("cut", "lifted") for name in steps} == set(instructions.STEPS)
 
 
+def test_ties_stay_ties_where_float32_has_subnormal_spacings():
+    # Half a spacing of BF16 below 2^-118 is subnormal in float32, and so is the next number above it.
+    a, b = np.array([[1 + 2.0**-7, 2.0**-8], [1 + 2.0**-7, 2.0**-8 + 2.0**-16]]), np.array([[2.0**-63], [2.0**-63]])
+    for format, exponent in ((sf.BF16, -62), (sf.BF16, -55), (sf.Format(8, 9, bias=121), -56)):
+        for mode in MODES:
+            accumulate = sf.sequential(format, getattr(sf, mode))
+            for sign in (1.0, -1.0):
+                left = sign * a * 2.0**exponent
+                expected = [[dot(accumulate, row, b[:, 0].tolist())] for row in left.tolist()]
+                assert_bits(sf.matmul(left.astype(np.float32), b.astype(np.float32), accumulate=accumulate), expected)
+
+
 def test_a_mode_that_has_no_steps_of_a_gpu_is_rounded_as_on_a_processor(new_mode):
     known = OperandBounds(format_bounds(sf.E4M3), sf.E4M3, True)
     for format in (sf.FP32, sf.BF16, sf.TF32, sf.FP16, sf.E5M2):

@@ -80,8 +80,8 @@ class FileCache(NullCache):
 
     @property
     def short_name(self) -> str:
-        """The name of the function, without what it closes over."""
-        return self.function.__name__.partition("(")[0]
+        """The name of the function, without what it closes over, and without <> of a lambda."""
+        return self.function.__name__.partition("(")[0].strip("<>")  # names of files under Windows have no <>
 
     def _file_name(self, sources: str, *parts: Any) -> str:
         parts = (
@@ -238,11 +238,13 @@ def numba_setting(name: str) -> Any:
 
 
 def compiler_versions() -> tuple[str, ...]:
-    """Return the versions on which compiled code depends: Python's binary interface, Numba, llvmlite, and NumPy."""
+    """Return the versions on which compiled code depends: Python's binary interface, Numba, LLVM, and NumPy."""
     # Of NumPy only the minor version counts: compiled code reads its arrays, whose layout is stable within a minor
-    # version. Numba and llvmlite count in full, because they generate the code.
+    # version. Numba and llvmlite count in full, because they generate the code. llvmlite can
+    # be built with several versions of LLVM, and one does not read the code of a later one.
     numpy = ".".join(np.__version__.split(".")[:2])
-    return *EXTENSION_SUFFIXES[:1], numba.__version__, llvmlite.__version__, numpy
+    llvm = ".".join(map(str, llvmlite.binding.llvm_version_info))
+    return *EXTENSION_SUFFIXES[:1], numba.__version__, llvmlite.__version__, llvm, numpy
 
 
 PACKAGE = "simfloat.kernels"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simfloat.environment import in_usual_environment
 from simfloat.formats import Format, Rounding, nearest_even
-from simfloat.formats.rounding import NEVER
+from simfloat.formats.rounding import ABOVE_HALF, NEVER
 from simfloat.kernels.compile.jit import reader
 
 
@@ -171,9 +171,12 @@ def pack_grid_below(format: Format, rounding: Rounding, top: int, carrier: type)
         below[Grid._fields.index("low_anchor")] *= 2.0**-29
     with np.errstate(over="ignore"):
         cast: NDArray[np.floating] = below.astype(carrier)
-    for away in map(Grid._fields.index, ("away_positive", "away_negative")):
-        if cast[away] < below[away]:  # a part above a half must stay above a half
-            cast[away] = np.nextafter(cast[away], carrier(1.0))
+    if carrier is np.float32:
+        # Kernels multiply a part by the spacing, and a part above a half must stay above it: the products of the next
+        # number are rounded back to a half where they are subnormal. Any larger rest exceeds this part as well.
+        above_half = 0.5 + max(2.0**-24, 2.0**-149 / math.ldexp(1.0, format.last_exponent - format.mantissa_bits))
+        for away in map(Grid._fields.index, ("away_positive", "away_negative")):
+            cast[away] = above_half if below[away] == ABOVE_HALF else cast[away]
     return cast
 
 

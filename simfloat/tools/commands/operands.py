@@ -10,13 +10,20 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 import simfloat as sf
 from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.arithmetic.testfloat import COMPARISONS, SIMFLOAT_NAMES, Kind
 from simfloat.sums.vector_cases import DOT, Case
 from simfloat.tools.commands.nan_operands import with_nan
+from simfloat.tools.commands.operand_numbers import (
+    as_numbers,
+    exponents_of,
+    neighbours,
+    random_significands,
+    with_exponents,
+)
 
 #: The largest exponent of far larger products that cancel. It is so small that sums in FP16 do not overflow.
 LARGEST_EXPONENT = 13
@@ -152,7 +159,7 @@ class Operands(NamedTuple):
             exponents = np.where(of_rows == 0, draws[1] % 5, -(draws[1] % 3)).astype(np.int32)
             distances = np.ldexp(draws[2] / 2.0**31 - 1.0, exponents)
             with np.errstate(over="ignore"):  # beyond the largest number of FP64
-                numbers = _as_numbers(nearest + distances * sf.ulp(nearest, result), kind)
+                numbers = as_numbers(nearest + distances * sf.ulp(nearest, result), kind)
         else:
             if kind.special == "fixed_symmetric":  # the lowest code is not a number
                 codes = codes[codes != 2 ** (bits - 1)]
@@ -198,7 +205,7 @@ class Operands(NamedTuple):
                 reach = np.where(is_factor & (rows % 5 == 4), 12, 6)
                 reach[(rows % 8 == 3) & (is_scale and not kind.has_zero)] = 3 << kind.exponent_bits >> 2
                 exponents = (words[1] % (2 * reach)).astype(np.int64) - reach
-                numbers = _with_exponents(_random_significands(words[0], words[3]), exponents, kind)
+                numbers = with_exponents(random_significands(words[0], words[3]), exponents, kind)
         rarity = 16 * columns if is_factor or is_scale else 2
         at = words[2] % np.uint32(rarity * edges.size) < edges.size
         if draw > 0 and len(self.case.kinds) == 2:  # numbers in place of repeated ones
@@ -227,35 +234,35 @@ class Operands(NamedTuple):
         are_tiny, are_full = rows % 11 == 5, rows % 11 == 9
         are_far = (rows % 4 == 0) & ~are_tiny
         limits = of_c.smallest_normal, of_c.max / 4.0, of_a.max, of_b.max
-        least, most, most_a, most_b = (int(_exponents(x)) for x in limits)
+        least, most, most_a, most_b = (int(exponents_of(x)) for x in limits)
         top = min(most_a + most_b, most, LARGEST_EXPONENT)
         gap = words[0] % GAPS
         related = np.where(are_tiny, least - 2, top - gap)[:, np.newaxis] - (rows[:, np.newaxis] + columns) % 4
-        wanted = related - _exponents(a)
-        moved = _with_exponents(b, wanted, of_b)
+        wanted = related - exponents_of(a)
+        moved = with_exponents(b, wanted, of_b)
         b[are_far | are_tiny] = moved[are_far | are_tiny]
         # Products that cannot be as small as the sums are zero in half of the rows, so that sums are subnormal.
         if of_b.has_zero:
-            b[(are_tiny & (rows % 2 == 1))[:, np.newaxis] & (wanted < _exponents(of_b.smallest_subnormal))] = 0.0
-        a[are_far, 0] = _with_exponents(a[are_far, 0], np.full(are_far.sum(), min(top // 2, most_a)), of_a)
-        b[are_far, 0] = _with_exponents(b[are_far, 0], top - _exponents(a[are_far, 0]), of_b)
+            b[(are_tiny & (rows % 2 == 1))[:, np.newaxis] & (wanted < exponents_of(of_b.smallest_subnormal))] = 0.0
+        a[are_far, 0] = with_exponents(a[are_far, 0], np.full(are_far.sum(), min(top // 2, most_a)), of_a)
+        b[are_far, 0] = with_exponents(b[are_far, 0], top - exponents_of(a[are_far, 0]), of_b)
         for first, column in ((0, -1), (2, -1), (4, min(1, self.terms - 1)), (6, -1)):
             # The lowest number of two's complement has no opposite.
-            a[first::8, column] = _as_numbers(-a[first::8, 0], of_a)
+            a[first::8, column] = as_numbers(-a[first::8, 0], of_a)
             b[first::8, column] = b[first::8, 0]
         for x, kind in ((a, of_a), (b, of_b)):
-            exponents = np.minimum(words[3, are_full] % 4, int(_exponents(kind.max)) - 1)[:, np.newaxis]
-            x[are_full] = _with_exponents(np.full(x[are_full].shape, 2.0 - kind.eps), exponents, kind)
+            exponents = np.minimum(words[3, are_full] % 4, int(exponents_of(kind.max)) - 1)[:, np.newaxis]
+            x[are_full] = with_exponents(np.full(x[are_full].shape, 2.0 - kind.eps), exponents, kind)
         with np.errstate(invalid="ignore", over="ignore"):
             products = np.abs(a * b)
             for scale in scales:
                 products *= np.repeat(scale, self.case.block, axis=1)[:, : self.terms]
-        largest = _exponents(np.max(products, axis=1, where=np.isfinite(products), initial=0.0))
+        largest = exponents_of(np.max(products, axis=1, where=np.isfinite(products), initial=0.0))
         # Half of the exponents differ by at most 4, the others by more than the significant bits.
         reach = np.where(words[1] & 1, 4, of_c.precision + 2)
         near = largest - np.where(are_far, gap, 0) + words[2] % (2 * reach + 1) - reach
         exponents = np.where(are_tiny, least - words[2] % of_c.precision, near)
-        starts = _with_exponents(_random_significands(words[0], words[3]), exponents, of_c)
+        starts = with_exponents(random_significands(words[0], words[3]), exponents, of_c)
         c[...] = np.select([(rows % 3 == 1) | are_tiny, rows % 3 == 0], [starts, c], 0.0 if of_c.has_zero else 1.0)
         c[are_full] = np.abs(c[are_full])
         if self.case.wraps:
@@ -265,7 +272,7 @@ class Operands(NamedTuple):
             parts = np.where(np.isin(rows % 8, (1, 3)), 1.0, 2.0 * words[2] / 2.0**32)
             steps = np.where(rows % 8 == 3, np.sign(totals) * of_c.smallest_subnormal, 0.0)
             starts = np.where(totals > 0, of_c.max, of_c.min) - totals * parts + steps
-            c[rows % 2 == 1] = _as_numbers(starts, of_c)[rows % 2 == 1]
+            c[rows % 2 == 1] = as_numbers(starts, of_c)[rows % 2 == 1]
         if not self.addend or (self.case.accumulator is not None and not self.case.accumulator.takes_initial):
             c[...] = 0.0
 
@@ -299,7 +306,7 @@ class Operands(NamedTuple):
                 small = rows[(rows % FAMILIES == SUBNORMAL_OPERAND) & (rows // FAMILIES % len(operands) == place)]
                 parts = np.fmod(np.abs(np.nan_to_num(operands[place][small], posinf=0.0)), 1.0)
                 multiples = np.maximum(np.round(np.ldexp(parts, kind.mantissa_bits)), 1.0) * kind.subnormals
-                operands[place][small] = _as_numbers(multiples * kind.smallest_subnormal, kind)
+                operands[place][small] = as_numbers(multiples * kind.smallest_subnormal, kind)
         of_first = self.case.kinds[0]
         if draw == 0 and name in CONVERSIONS and isinstance(of_first, sf.Format):  # all edge cases in turn
             edges, at = _edges(of_first), rows[rows % (2 * FAMILIES) == 2 * FAMILIES - 1]
@@ -329,11 +336,11 @@ class Operands(NamedTuple):
         if name == "remainder":
             rows = np.flatnonzero(is_near & np.isfinite(last))
             with np.errstate(over="ignore"):
-                dividends = _as_numbers(last[rows] * (rows // FAMILIES % 16 + 0.5), kind)
-            first[rows] = _neighbours(dividends, rows % 3 - 1, kind)
+                dividends = as_numbers(last[rows] * (rows // FAMILIES % 16 + 0.5), kind)
+            first[rows] = neighbours(dividends, rows % 3 - 1, kind)
         else:
             rows = np.flatnonzero(is_near & np.isfinite(first))
-            last[rows] = _neighbours(first[rows], rows % 3 - 1, kind)
+            last[rows] = neighbours(first[rows], rows % 3 - 1, kind)
 
     def _solve(self, name: str, rows: NDArray[np.int64], draw: int) -> list[NDArray[Any]]:
         """Return operands for rows: for each row, the candidate with the result nearest to a boundary."""
@@ -377,19 +384,19 @@ class Operands(NamedTuple):
         # In every second candidate of a sum, one term is the number, and the other one is the offset.
         if operation in ("add", "subtract"):
             last[:, ::2] = offsets if operation == "add" else -offsets
-            others[0][:, ::2] = _as_numbers(numbers, of_others[0])
+            others[0][:, ::2] = as_numbers(numbers, of_others[0])
         if operation == "fma":
-            b = _as_numbers(offsets / others[0], of_others[1])
-            others[1][:, ::2] = _neighbours(b, steps, of_others[1])[:, ::2]
+            b = as_numbers(offsets / others[0], of_others[1])
+            others[1][:, ::2] = neighbours(b, steps, of_others[1])[:, ::2]
             last[:, ::2] = numbers
         if operation in ("add", "subtract", "fma"):
             first = others[0] * others[1] if operation == "fma" else others[0]
             last = np.where(family == CANCELLATION, first if operation == "subtract" else -first, last)
         if isinstance(of_last, np.dtype):  # float64 cannot represent all integers of 64 bits
-            last = _as_numbers(numbers, of_last) + _as_numbers(offsets, of_last) + np.zeros((1, CANDIDATES), int)
+            last = as_numbers(numbers, of_last) + as_numbers(offsets, of_last) + np.zeros((1, CANDIDATES), int)
         else:
-            last = _as_numbers(last, of_last)
-        last = _neighbours(last, steps, of_last)
+            last = as_numbers(last, of_last)
+        last = neighbours(last, steps, of_last)
         if operation == "multiply":
             self._tie_products(others, last, family[:, 0] == TIE, precision, words)
         return [*others, last]
@@ -413,7 +420,7 @@ class Operands(NamedTuple):
         for x, width, kind, word in ((others[0], bits, of_a, 0), (last, precision + 1 - bits, of_b, 2)):
             top = np.int64(1) << np.clip(width - 1, 0, 52)
             odd = words[word] % top | top | 1
-            x[rows] = _with_exponents(odd.astype(np.float64), _exponents(x), kind)[rows]
+            x[rows] = with_exponents(odd.astype(np.float64), exponents_of(x), kind)[rows]
 
 
 def _words(key: Draw, rows: NDArray[np.int64], count: int) -> NDArray[np.uint32]:
@@ -487,20 +494,20 @@ def _other_operands(
     if not kinds:
         return []
     # In half of the candidates, significands have few bits, so that the last operand is often exact.
-    significands = _random_significands(words[0], words[1])
+    significands = random_significands(words[0], words[1])
     powers = np.ldexp(1.0, (words[2] % precision).astype(np.int32))
     significands = np.where(words[3] % 2 == 0, significands, np.round(significands * powers) / powers)
-    exponents, of_a = _exponents(boundary), kinds[0]
+    exponents, of_a = exponents_of(boundary), kinds[0]
     assert isinstance(of_a, sf.Format)
     if operation in ("add", "subtract"):
-        return [_with_exponents(significands, exponents + 2 - words[5] % (precision + 5), of_a)]
-    a = _with_exponents(significands, exponents // 2 + words[5] % 5 - 2, of_a)
+        return [with_exponents(significands, exponents + 2 - words[5] % (precision + 5), of_a)]
+    a = with_exponents(significands, exponents // 2 + words[5] % 5 - 2, of_a)
     if operation != "fma":
         return [a]
     of_b = kinds[1]
     assert isinstance(of_b, sf.Format)
     of_product = exponents + 1 - words[5] % (precision + 4)
-    return [a, _with_exponents(_random_significands(words[1], words[2]), of_product - _exponents(a), of_b)]
+    return [a, with_exponents(random_significands(words[1], words[2]), of_product - exponents_of(a), of_b)]
 
 
 def _special_number(text: str, format: sf.Format) -> float | None:
@@ -511,7 +518,7 @@ def _special_number(text: str, format: sf.Format) -> float | None:
         return None
     if text == "-0" and not format.has_negative_zero:
         return None
-    return float(_as_numbers(np.array([x]), format)[0]) if np.isfinite(x) else x
+    return float(as_numbers(np.array([x]), format)[0]) if np.isfinite(x) else x
 
 
 def _are_repeated(x: NDArray[Any], kind: Kind) -> NDArray[np.bool_]:
@@ -530,39 +537,3 @@ def _edges(format: sf.Format) -> NDArray[np.float64]:
     edges += [np.inf] if format.has_infinity else []
     edges += [np.nan] if format.has_nan else []
     return np.unique(sf.round(edges, format)).astype(np.float64) if format.is_fixed else np.array(edges)
-
-
-def _random_significands(words: NDArray[Any], signs: NDArray[Any]) -> NDArray[np.float64]:
-    """Return numbers with magnitudes from 1 to 2, 33 significant bits and random signs."""
-    return (1.0 + words / 2.0**32) * (1.0 - 2.0 * (signs & 1))
-
-
-def _exponents(x: ArrayLike) -> NDArray[np.int64]:
-    """Return the exponents e of numbers: 2^e is at most the magnitude, and 2^(e+1) is above it."""
-    return np.frexp(x)[1].astype(np.int64) - 1
-
-
-def _with_exponents(x: NDArray[np.float64], exponents: NDArray[np.int64], format: sf.Format) -> NDArray[np.float64]:
-    """Return numbers of a format with the significands of x, and with exponents that are limited to its range."""
-    exponents = np.clip(exponents, _exponents(format.smallest_subnormal), _exponents(format.max))
-    return _as_numbers(np.ldexp(x, (exponents - _exponents(x)).astype(np.int32)), format)
-
-
-def _as_numbers(x: NDArray[Any], kind: Kind) -> NDArray[Any]:
-    """Return the nearest finite numbers of a format, or the nearest integers of a dtype in an array of objects."""
-    x = np.nan_to_num(x, nan=0.0)
-    if isinstance(kind, np.dtype):
-        limits = np.iinfo(kind)
-        numbers = [min(max(int(number), limits.min), limits.max) for number in np.round(x).reshape(-1).tolist()]
-        return np.array(numbers, object).reshape(x.shape)
-    return sf.round(x if kind.signed else np.abs(x), kind, sf.nearest_even.saturating()).astype(np.float64)
-
-
-def _neighbours(x: NDArray[Any], steps: NDArray[np.int64], kind: Kind) -> NDArray[Any]:
-    """Return the next larger number if a step is 1, and the next smaller one if it is -1; x itself at the end."""
-    if isinstance(kind, np.dtype):
-        limits = np.iinfo(kind)
-        return np.clip(x + np.broadcast_to(steps, x.shape).astype(object), limits.min, limits.max)
-    lowest = kind.min if kind.signed else 0.0 if kind.has_zero else kind.smallest_subnormal
-    moved = sf.nextafter(x, np.where(steps > 0, kind.max, np.where(steps < 0, lowest, x)), kind)
-    return np.where(np.isfinite(moved), moved, x).astype(np.float64)
