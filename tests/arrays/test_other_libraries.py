@@ -1,5 +1,8 @@
 """SciPy, xarray, Matplotlib and pandas accept an array, or an error says what to pass."""
 
+import csv
+import io
+
 import numpy as np
 import pytest
 
@@ -158,6 +161,13 @@ def test_a_module_of_scikit_learn_does_not_compute_past_the_format():
     with pytest.raises(ValueError, match=r"sklearn would compute in float64, past the format: .*np\.asarray"):
         module["check_array"](X)
     assert module["check_array"](np.asarray(X)).tolist() == X.numbers.tolist()
+
+
+def test_pyarrow_and_csv_read_numbers():
+    pyarrow = pytest.importorskip("pyarrow")
+    text = io.StringIO()
+    csv.writer(text).writerow(X)
+    assert pyarrow.array(X).to_pylist() == X.tolist() == [float(number) for number in text.getvalue().split(",")]
 
 
 def test_pandas_reads_arrays_and_does_not_compute_with_them():

@@ -21,7 +21,7 @@ def exponents_of(x: ArrayLike) -> NDArray[np.int64]:
     return np.frexp(x)[1].astype(np.int64) - 1
 
 
-def _withexponents(x: NDArray[np.float64], exponents: NDArray[np.int64], format: sf.Format) -> NDArray[np.float64]:
+def with_exponents(x: NDArray[np.float64], exponents: NDArray[np.int64], format: sf.Format) -> NDArray[np.float64]:
     """Return numbers of a format with the significands of x, and with exponents that are limited to its range."""
     exponents = np.clip(exponents, exponents_of(format.smallest_subnormal), exponents_of(format.max))
     return as_numbers(np.ldexp(x, (exponents - exponents_of(x)).astype(np.int32)), format)
