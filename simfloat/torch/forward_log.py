@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils import checkpoint
@@ -24,9 +24,6 @@ from simfloat.simulation.arithmetic import Arithmetic, PendingEvents
 from simfloat.simulation.place import Place
 from simfloat.torch.open_run import active_run
 from simfloat.torch.tensors import FORMAT_OF, STORED, Tag, tag_of
-
-if TYPE_CHECKING:
-    from simfloat.torch.run_context import RunContext
 
 #: The maximum number of operations in the log; the oldest are removed first.
 REMEMBERED = 1 << 20
@@ -259,7 +256,7 @@ def is_recomputing() -> bool:
 class RecomputedPart:
     """A part of a forward pass that can run again later, at the same path."""
 
-    def __init__(self, function: Callable[..., Any], run: RunContext) -> None:
+    def __init__(self, function: Callable[..., Any], run: Any) -> None:
         self._function, self._run = function, run
         self._moment, self._path, self._policy = run.simulation.stream_positions(), run.path, run.simulation.policy
 

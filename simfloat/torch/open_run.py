@@ -11,13 +11,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import local
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
-
-if TYPE_CHECKING:
-    from simfloat.torch.run_context import RunContext
 
 #: A ``with`` block in which PyTorch carries out operations itself, without a dispatch mode.
 without_dispatch = torch._C._DisableTorchDispatch
@@ -28,22 +25,23 @@ _scales: ContextVar[bool] = ContextVar("simfloat.torch scaling", default=False)
 is_scaling = _scales.get
 
 
-# This is an attribute of the thread, not a context variable: autograd numbers its nodes per thread, so a run belongs to
-# one thread anyway, and every wrapper of a PyTorch function reads this first.
+# The run is a `RunContext`; the module of this class imports this one. It is an attribute of the thread, not a context
+# variable: autograd numbers its nodes per thread, so a run belongs to one thread anyway, and every wrapper of a PyTorch
+# function reads it first.
 class _ThisThread(local):
-    run: RunContext | None = None
+    run: Any = None
     is_paused = False
 
 
 _thread = _ThisThread()
 
 
-def open_run() -> RunContext | None:
+def open_run() -> Any:
     """Return the run that is open in this thread, paused or not; None outside every block."""
     return _thread.run
 
 
-def active_run() -> RunContext | None:
+def active_run() -> Any:
     """Return the run that is open in this thread; None outside every block, and while the run is paused."""
     return None if _thread.is_paused else _thread.run
 
@@ -65,7 +63,7 @@ def this_thread() -> object:
     return _thread.token
 
 
-def set_open_run(run: RunContext | None) -> None:
+def set_open_run(run: Any) -> None:
     """Set the run that is open in this thread; None closes it."""
     _thread.run = run
 

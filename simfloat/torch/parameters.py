@@ -44,8 +44,6 @@ from simfloat.torch.tensors import (
 
 Options = dict[str, Any]
 
-SINGLE = torch.float32
-
 
 class StoredParameters:
     """The parameters of a run's model, by path. A parameter that occurs twice has the path that is listed first.
@@ -190,10 +188,7 @@ class StoredParameters:
         for x in arguments:
             if isinstance(x, torch.Tensor):
                 x = self.read(x) if copies else x
-                if x.dtype is SINGLE and x.is_cpu:  # the usual case of `numbers_of`
-                    x = (x.detach() if x.requires_grad else x).numpy()
-                else:
-                    x = numbers_of(x) if x.is_floating_point() else array_on(x)
+                x = numbers_of(x) if x.is_floating_point() else array_on(x)
             arrays.append(x)
         return arrays
 

@@ -137,7 +137,7 @@ HOST = "cpu"
 
 def array_on(x: torch.Tensor) -> Any:
     """Return the values of a tensor as an array on its device, without a copy."""
-    if x.is_cpu:
+    if x.device.type == HOST:
         return x.numpy()
     if x.device.type not in ("cpu", "cuda") or GPU.module not in sys.modules:
         check_device(f"A tensor of shape {tuple(x.shape)}", x)
@@ -176,7 +176,7 @@ def numbers_of(x: Numbers) -> NDArray:
         # for these.
         x = x.detach() if x.requires_grad else x
         if x.dtype in WIDE:
-            return x.numpy() if x.is_cpu else array_on(x)
+            return x.numpy() if x.device.type == HOST else array_on(x)
         if x.dtype == PAIRED:
             return _unpack_pairs(x)
         if x.itemsize < 4 and x.is_floating_point():

@@ -102,7 +102,7 @@ class TorchReplicas(Replicas):
     def reduce(self, parameter: torch.nn.Parameter, gradients: Sequence[torch.Tensor | None]) -> None:
         """Set the gradient of a parameter to the mean over the replicas; None is a gradient of zeros."""
         tag = next(tag_of(gradient) for gradient in gradients if gradient is not None)
-        place = active_run().simulation.place("update", tag.owner or "")  # type: ignore[union-attr]
+        place = active_run().simulation.place("update", tag.owner or "")
         u = place.in_type(FORMAT_OF[parameter.dtype]).to_replicas
         with _disable_current_modes():
             mean = mean_over_replicas(u, [None if g is None else numbers_of(g) for g in gradients])
@@ -297,7 +297,7 @@ class TorchStep(TrainingStep):
 
 def _open_run(model: torch.nn.Module) -> Run:
     """Return the run of the open block; raise ValueError if the model is not a part of the simulated model."""
-    run: Run = active_run().run  # type: ignore[union-attr]
+    run: Run = active_run().run
     parameter_ids = {id(parameter) for parameter in run.model.parameters()}
     if any(id(parameter) not in parameter_ids for parameter in model.parameters()):
         raise ValueError(

@@ -35,6 +35,9 @@ def rounded(units, mode):
     up = {
         "nearest_even": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and below % 2 == 1),
         "nearest_away": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and units > 0),
+        "nearest_toward_zero": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and units < 0),
+        "nearest_up": rest >= Fraction(1, 2),
+        "nearest_down": rest > Fraction(1, 2),
         "toward_zero": rest > 0 and units < 0,
         "toward_positive": rest > 0,
         "toward_negative": False,

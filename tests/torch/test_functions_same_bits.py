@@ -95,6 +95,9 @@ OPERATIONS = {
     **{  # of zeros of unlike signs PyTorch's largest and smallest is any
         name: (getattr(torch, name), getattr(sf.Tensor, name), A[:64], B[:64]) for name in ("maximum", "minimum")
     },
+    **{name: (getattr(torch, name), getattr(sf.Tensor, name), A) for name in ("floor", "ceil", "trunc")},
+    "rint": (torch.round, sf.Tensor.rint, A),
+    "fmod": (torch.fmod, sf.Tensor.fmod, A, B),
     "abs": (torch.abs, sf.Tensor.abs, A[:64]),  # beyond E4M3 lies NaN, whose sign is 0 in PyTorch
     "gelu": (F.gelu, sf.Tensor.gelu, A),
     "leaky_relu": (lambda x: F.leaky_relu(x, 0.3), lambda x: x.leaky_relu(0.3), A),
@@ -111,8 +114,9 @@ OPERATIONS = {
 
 def test_a_pointwise_operation_has_the_same_bits_under_both_front_ends():
     lacking = {name for name, theirs in OF_ONE.items() if theirs is None}
-    # PyTorch has no fma: addcmul rounds the product. It computes hypot by a formula.
-    assert set(DIFFERENTIABLE) - set(OPERATIONS) == {"fma", "hypot"} | lacking - {"gelu"}
+    # PyTorch has no fma: addcmul rounds the product. It computes hypot by a formula, its remainder is the modulo, and the
+    # gradient of copysign has a quotient of the result and the operand.
+    assert set(DIFFERENTIABLE) - set(OPERATIONS) == {"fma", "hypot", "remainder", "copysign"} | lacking - {"gelu"}
     for _, (theirs, ours, *operands), policies in in_turn(OPERATIONS, OF_POINTS):
         assert_functions_alike(
             policies, lambda _, *x, theirs=theirs: theirs(*x), lambda _, *x, ours=ours: ours(*x), *operands
