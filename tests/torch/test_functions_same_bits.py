@@ -114,8 +114,8 @@ OPERATIONS = {
 
 def test_a_pointwise_operation_has_the_same_bits_under_both_front_ends():
     lacking = {name for name, theirs in OF_ONE.items() if theirs is None}
-    # PyTorch has no fma: addcmul rounds the product. It computes hypot by a formula, its remainder is the modulo, and the
-    # gradient of copysign has a quotient of the result and the operand.
+    # PyTorch has no fma: addcmul rounds the product. It computes hypot by a formula, its remainder is the modulo, and
+    # the gradient of copysign has a quotient of the result and the operand.
     assert set(DIFFERENTIABLE) - set(OPERATIONS) == {"fma", "hypot", "remainder", "copysign"} | lacking - {"gelu"}
     for _, (theirs, ours, *operands), policies in in_turn(OPERATIONS, OF_POINTS):
         assert_functions_alike(
