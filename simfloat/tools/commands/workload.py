@@ -58,19 +58,26 @@ def flags() -> None:
             getattr(sf, name)(*[np.array([0.5, 0.75], dtype)] * len(OPERATIONS[name].operands), format, flags=True)
 
 
-def sums() -> None:
-    """Call every order of sums with every kind of step, including steps that only some operands need."""
-    rng = np.random.default_rng(0)
-    a = rng.standard_normal((3, 5))
-    narrow, spread = sf.round(a, sf.FP16), sf.round(a * 2.0 ** rng.integers(-60, 60, a.shape), sf.BF16)
-    orders: list[Callable[..., sf.Accumulator]] = [
-        *(order.make for order in ROUNDED_ORDERS),
-        partial(sf.sequential, products=sf.BF16),
-    ]
-    for order, format, mode in product(orders, (sf.E5M2, sf.FP16, sf.TF32, sf.Format(8, 30), sf.FP32, sf.FP64), MODES):
+def sums_in(order: Callable[..., sf.Accumulator]) -> None:
+    """Call an order of sums with every kind of step, including steps that only some operands need."""
+    narrow, spread, a = matrices()
+    for format, mode in product((sf.E5M2, sf.FP16, sf.TF32, sf.Format(8, 30), sf.FP32, sf.FP64), MODES):
         for operand in (narrow, narrow.astype(np.float32), spread, a, 2.0**300 * a):
             with contextlib.suppress(ValueError):  # an unsupported sum has no kernel
                 sf.matmul(operand, operand.T, accumulate=order(format, mode), stream=sf.BitStream(0))
+
+
+def matrices() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return random matrices of FP16 numbers, of BF16 numbers far apart, and of float64 numbers."""
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((3, 5))
+    return sf.round(a, sf.FP16), sf.round(a * 2.0 ** rng.integers(-60, 60, a.shape), sf.BF16), a
+
+
+def sums() -> None:
+    """Call the remaining loops of sums: for lanes, small and long sums, orders of libraries, and partial sums."""
+    narrow, _, a = matrices()
+    sums_in(partial(sf.sequential, products=sf.BF16))
     modes = (sf.nearest_even, sf.nearest_away, sf.toward_positive, sf.toward_zero, sf.to_odd)
     for format, mode in product((sf.BF16, sf.FP16, sf.E4M3), modes):
         lanes = [sf.sequential(format, rounding=mode, products=products) for products in (None, format)]
@@ -88,7 +95,7 @@ def sums() -> None:
         with contextlib.suppress(ValueError):
             sf.sum(long, accumulate=sf.numpy_sum(format, mode))
             sf.sum(long.astype(np.float32), accumulate=sf.numpy_sum(format, mode))
-    sf.sum(rng.standard_normal(1 << 12), accumulate=sf.numpy_sum(sf.Format(8, 30)))
+    sf.sum(np.random.default_rng(0).standard_normal(1 << 12), accumulate=sf.numpy_sum(sf.Format(8, 30)))
     sf.dot(narrow[0], narrow[0], accumulate=sf.numpy_sum(sf.FP32, products=sf.FP16))
     for name in ("mkl-avx2", "torch-sum"):
         sf.sum(long, accumulate=sf.library_sum(name))
@@ -225,6 +232,7 @@ FIRST_SESSION: dict[str, Callable[[], object]] = {
 #: The tasks by name. Tasks with most compilation come first, so that no process is left with one at the end.
 TASKS: dict[str, Callable[[], object]] = {
     "sums": sums,
+    **{f"sums in {order.make(sf.FP16, sf.nearest_even)}": partial(sums_in, order.make) for order in ROUNDED_ORDERS},
     "operations": operations,
     **{name: partial(lambda check: deque(check(True), maxlen=0), CHECKS[name]) for name in reversed(CHECKS)},
     "flags": flags,
