@@ -1,10 +1,9 @@
 """The operations of Berkeley TestFloat by its names, such as f16_add, f32_to_i64 and f16_roundToInt_rx_minMag.
 
-Source: J. R. Hauser, Berkeley TestFloat Release 3e, TestFloat-general.html. Integers that a conversion cannot represent
-are those of its RISC-V variant: the nearest integer, and the largest one for NaN. `compute_testfloat` reads a
-signalling NaN as a quiet one. Narrow formats and integers, which TestFloat does not have, follow the same pattern:
-f32_to_e5m2, e4m3_add, f16_to_i8. The name to_i8, without the type of the operand, is a conversion of operands in any
-format.
+Source: J. R. Hauser, Berkeley TestFloat Release 3e, TestFloat-general.html. The results of invalid conversions to
+integers are those of RISC-V, Arm or x86 (`INVALID_RESULTS`). `compute_testfloat` reads a signalling NaN as a quiet one.
+Narrow formats and integers, which TestFloat does not have, follow the same pattern: f32_to_e5m2, e4m3_add, f16_to_i8.
+The name to_i8, without the type of the operand, is a conversion of operands in any format.
 """
 
 from __future__ import annotations
@@ -78,6 +77,15 @@ MODES: dict[str, Rounding] = {
     **{"min": toward_negative, "max": toward_positive, "odd": to_odd},
 }
 
+#: Results of invalid conversions to an integer, by the variant of Berkeley SoftFloat: below the smallest integer, above
+#: the largest one, and of NaN, from both of them and x86's "integer indefinite" (specialize.h of RISCV, ARM-VFPv2 and
+#: 8086-SSE in SoftFloat Release 3e).
+INVALID_RESULTS: dict[str, Callable[[int, int, int], tuple[int, int, int]]] = {
+    "riscv": lambda smallest, largest, _: (smallest, largest, largest),
+    "arm": lambda smallest, largest, _: (smallest, largest, 0),
+    "x86": lambda _, __, indefinite: (indefinite, indefinite, indefinite),
+}
+
 _LONGEST_FIRST = sorted((*OPERANDS, *MODES), key=len, reverse=True)
 NAME = re.compile(
     rf"(?:(?P<first>{'|'.join(KINDS)})_)?"
@@ -111,10 +119,14 @@ class Signature(NamedTuple):
         return len(self.kinds) - 1
 
     @property
+    def is_to_integer(self) -> bool:
+        """True for a conversion to an integer."""
+        return self.operation == "to" and isinstance(self.kinds[-1], np.dtype)
+
+    @property
     def hides_inexact(self) -> bool:
         """True for a rounding to an integer that does not raise inexact."""
-        is_to_integer = self.operation == "to" and isinstance(self.kinds[-1], np.dtype)
-        return (self.operation == "roundToInt" or is_to_integer) and not self.is_exact
+        return (self.operation == "roundToInt" or self.is_to_integer) and not self.is_exact
 
 
 def signature_of(name: Any, format: Format | None = None) -> Signature | None:
@@ -236,7 +248,11 @@ def exact_name(name: str) -> str:
 
 @in_usual_environment
 def compute_testfloat(
-    signature: Signature, operands: Sequence[NDArray], rounding: Rounding, stream: Stream | None = None
+    signature: Signature,
+    operands: Sequence[NDArray],
+    rounding: Rounding,
+    stream: Stream | None = None,
+    invalid: str = "riscv",
 ) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Return the results of an operation of TestFloat, and their flags."""
     operation, target = signature.operation, signature.kinds[-1]
@@ -249,7 +265,7 @@ def compute_testfloat(
         rounded = _round_to_integers(x, rounding, stream)
         return rounded, _inexact(signature, np.isfinite(x) & (rounded != x))
     if operation == "to" and isinstance(target, np.dtype):
-        return _convert_to_integers(x, signature, rounding, stream)
+        return _convert_to_integers(x, signature, rounding, stream, invalid)
     name = "round" if operation == "to" else SIMFLOAT_NAMES.get(operation, operation)
     function: Any = operations.round if name == "round" else getattr(functions, name)
     # float64 cannot represent all integers of 64 bits, so integers are read one by one.
@@ -270,7 +286,7 @@ def _round_to_integers(x: NDArray, rounding: Rounding, stream: Stream | None) ->
 
 
 def _convert_to_integers(
-    x: NDArray, signature: Signature, rounding: Rounding, stream: Stream | None
+    x: NDArray, signature: Signature, rounding: Rounding, stream: Stream | None, invalid: str
 ) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Return integers of the dtype of the result, and their flags (IEEE 754-2019, 5.8 and 7.2)."""
     dtype = signature.kinds[-1]
@@ -280,6 +296,8 @@ def _convert_to_integers(
     is_low, is_high = rounded < float(limits.min), ~(rounded < float(limits.max + 1))  # True for NaN
     is_in_range = ~(is_low | is_high)
     integers = np.where(is_in_range, rounded, 0.0).astype(dtype)
-    integers = np.where(is_high, limits.max, np.where(is_low, limits.min, integers)).astype(dtype)
+    indefinite = limits.min or limits.max  # the first bit of a signed integer is 1, or all bits of an unsigned one
+    low, high, of_nan = (dtype.type(n) for n in INVALID_RESULTS[invalid](limits.min, limits.max, indefinite))
+    integers = np.select([np.isnan(x), is_high, is_low], [of_nan, high, low], integers)
     flags = _inexact(signature, is_in_range & (rounded != x))
     return integers, flags | np.where(is_in_range, 0, INVALID).astype(np.uint8)

@@ -72,6 +72,7 @@ def write_vectors(
     blocks: tuple[int, FormatLike] | None = None,
     flags: bool | None = None,
     stream: Stream | None = None,
+    invalid: str | None = None,
 ) -> None:
     """Write operands, results and flags of an operation to a file, one case per line, like Berkeley TestFloat.
 
@@ -101,6 +102,10 @@ def write_vectors(
             sums. By default, lines have flags; sums have them only if each of their steps is a rounded operation.
         stream: the random bits of a stochastic mode (`BitStream` or `GivenBits`). They are not written. A file with
             draws, which `simfloat check` can compare, is written by ``simfloat vectors FOLDER --unit unit.toml``.
+        invalid: whose results invalid conversions to integers have. ``"riscv"``, the default: the nearest integer, and
+            the largest one for NaN. ``"arm"``: the nearest integer, and 0 for NaN. ``"x86"``, as in programs of
+            TestFloat that were built for x86-64: always the "integer indefinite", which is the smallest signed integer,
+            or the largest unsigned one.
 
     Raises:
         ValueError: if the operation is unknown, if the number of operands is wrong, or if an operand is not a number of
@@ -132,6 +137,8 @@ def write_vectors(
     operands, options = operands_format_rounding[:count], list(operands_format_rounding[count:])
     format = options.pop(0) if needs_format or (options and isinstance(options[0], Format)) else None
     case = case_of(operation, format, options[0] if options else None, output, accumulate, False, flags, blocks)
+    if invalid is not None:
+        case = case.with_invalid_results(invalid)
     if (scales is not None) != bool(case.block):
         has = "reads scales of blocks" if case.block else "has none; 'dot' reads them with blocks=(32, simfloat.E8M0)"
         raise ValueError(f"scales= is for units with block scales: {case.accumulator or repr(operation)} {has}.")

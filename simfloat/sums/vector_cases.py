@@ -13,6 +13,7 @@ from simfloat.arithmetic.bit_stream import GivenBits, Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, REPRESENTABLE
 from simfloat.arithmetic.testfloat import (
     COMPARISONS,
+    INVALID_RESULTS,
     SIMFLOAT_NAMES,
     Kind,
     Signature,
@@ -51,6 +52,7 @@ class Case(NamedTuple):
     block: int = 0  # the products of a block with scales; 0 without scales
     wraps: bool = False  # True for an exact sum that is reduced modulo the range of its fixed-point format
     draws: int = 0  # the number of random draws of a case, which are its last operand
+    invalid: str = "riscv"  # whose results invalid conversions to integers have
 
     @property
     def has_flags(self) -> bool:
@@ -91,7 +93,7 @@ class Case(NamedTuple):
             *operands, draws = operands
             stream = GivenBits(draws.astype(np.int64))
         if self.signature is not None:
-            results, raised = compute_testfloat(self.signature, operands, self.rounding, stream)
+            results, raised = compute_testfloat(self.signature, operands, self.rounding, stream, self.invalid)
             return results, raised if self.has_flags else None
         result = self.kinds[-1]
         assert isinstance(result, Format)
@@ -165,6 +167,17 @@ class Case(NamedTuple):
         if self.flags:
             raise ValueError("A sum that wraps has no flags: leave flags = true out.")
         return self._replace(wraps=True)
+
+    def with_invalid_results(self, variant: Any) -> Case:
+        """Return the case with the results of RISC-V, Arm or x86 for invalid conversions to integers."""
+        if not isinstance(variant, str) or variant not in INVALID_RESULTS:
+            raise ValueError(f"invalid must be {', '.join(map(repr, INVALID_RESULTS))}, got {variant!r}.")
+        if self.signature is None or not self.signature.is_to_integer:
+            raise ValueError(
+                "invalid= determines the results of invalid conversions to integers, such as 'f16_to_i32'; got "
+                f"{self.operation!r}."
+            )
+        return self._replace(invalid=variant)
 
     def with_draws(self, terms: int) -> Case:
         """Return this case with draws as its last operand, if it rounds in a stochastic mode."""

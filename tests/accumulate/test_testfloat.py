@@ -221,6 +221,34 @@ def test_conversions_to_integers_are_invalid_out_of_range(source, rng, tmp_path)
             assert got == want and flags == (16 if not is_valid else is_exact and want != value), (value, rounding)
 
 
+@pytest.mark.parametrize(("variant", "target", "low", "high", "nan"), [
+    ("riscv", "i32", -(2**31), 2**31 - 1, 2**31 - 1), ("riscv", "ui16", 0, 2**16 - 1, 2**16 - 1),
+    ("arm", "i32", -(2**31), 2**31 - 1, 0), ("arm", "ui16", 0, 2**16 - 1, 0),
+    ("x86", "i32", -(2**31), -(2**31), -(2**31)), ("x86", "ui16", 2**16 - 1, 2**16 - 1, 2**16 - 1),
+    ("x86", "i64", -(2**63), -(2**63), -(2**63)), ("x86", "ui64", 2**64 - 1, 2**64 - 1, 2**64 - 1),
+])  # fmt: skip
+def test_results_of_invalid_conversions_are_those_of_a_processor(variant, target, low, high, nan, tmp_path):
+    x, want = [-np.inf, -1e30, np.inf, 1e30, np.nan, -np.nan, 2.0], [low, low, high, high, nan, nan, 2]
+    sf.write_vectors(tmp_path / "cases", f"f64_to_{target}", x, invalid=variant)
+    cases = sf.read_vectors(tmp_path / "cases", f"f64_to_{target}")
+    assert cases.result.tolist() == want and cases.flags.tolist() == [16] * 6 + [0]
+
+
+def test_only_conversions_to_integers_have_results_of_a_processor(tmp_path):
+    assert_refused(
+        (
+            lambda: sf.write_vectors(tmp_path / "x", "f16_to_i8", [1.0], invalid="mips"),
+            "'riscv', 'arm', 'x86', got 'mips'",
+        ),
+        (
+            lambda: sf.write_vectors(tmp_path / "x", "f16_to_f32", [1.0], invalid="arm"),
+            "integers, such as 'f16_to_i32'; got 'f16_to_f32'",
+        ),
+        (lambda: sf.write_vectors(tmp_path / "x", "add", [1.0], [1.0], sf.FP16, invalid="arm"), "got 'add'"),
+    )
+    assert not (tmp_path / "x").exists()
+
+
 def test_all_numbers_of_narrow_formats_are_converted_to_narrow_integers(tmp_path):
     sources = ("e4m3_to", sf.E4M3), ("e5m2_to", sf.E5M2), ("to", sf.Format(4, 3, signed=False))
     for place, ((prefix, format), target) in enumerate(itertools.product(sources, ("i8", "ui8", "i16", "ui16"))):

@@ -214,6 +214,7 @@ def _title(case: Case) -> str:
     if case.operation == DOT and case.rounding != sf.nearest_even:
         how += f", rounded {case.rounding}"
     how += ", wrapping" if case.wraps else ""
+    how += f", invalid as {case.invalid}" if case.invalid != Case._field_defaults["invalid"] else ""
     formats = "" if case.signature and not case.signature.takes_format else f" in {case.kinds[0]}"
     if case.operation == DOT and case.kinds[1] != case.kinds[0]:
         formats += f" and {case.kinds[1]}"

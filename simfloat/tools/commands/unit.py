@@ -44,6 +44,7 @@ KEYS = {
     "terms": "the number of products of 'dot'; by default 4",
     "addend": "false for a 'dot' whose sums all start from c = +0",
     "wraps": "true for a 'dot' of fixed-point numbers, with accumulate = 'exact', whose sums wrap in two's complement",
+    "invalid": "whose results invalid conversions to integers have: 'riscv', the default, 'arm' or 'x86'",
     "flags": "false for hardware without flags, true also for aligned and exact sums",
     "cases": "the number of cases; by default 200",
     "seed": "the seed of the operands; by default 0",
@@ -238,5 +239,7 @@ def _as_unit(name: str, description: dict[str, Any]) -> Unit:
     wraps = description.get("wraps", False)
     if not isinstance(wraps, bool):
         raise ValueError(f"wraps must be true or false, got {wraps!r}.")
+    if "invalid" in description:
+        case = case.with_invalid_results(description["invalid"])
     case = case.wrapping() if wraps else case.with_draws(numbers["terms"])
     return Unit(name, description, case, **numbers, addend=addend)
