@@ -94,7 +94,7 @@ def _mistakes_of(node: ast.expr) -> Iterator[tuple[str, str]]:
         case ast.Subscript(value, ast.Constant(int(place))) if isinstance(node.ctx, ast.Load) and place is not True:
             yield "index", f"{ast.unparse(value)}[{place - 1}]"
         case ast.Call(ast.Name("range"), [*first, last], []):
-            yield "index", f"range({''.join(ast.unparse(one) + ', ' for one in first)}{ast.unparse(last)} - 1)"
+            yield "index", f"range({''.join(ast.unparse(one) + ', ' for one in first)}({ast.unparse(last)}) - 1)"
         case ast.Call(ast.Attribute(value, name), given, _) if name in COPIES:
             yield "missing copy", f"({ast.unparse(given[0] if given else value)})"
 
@@ -106,8 +106,11 @@ def chosen(sources: list[str], count: int, seed: int) -> Iterator[Mistake]:
     rng, by_kind = random.Random(seed), defaultdict(list)
     for mistake in (one for path in paths for one in mistakes_in(path)):
         by_kind[mistake.kind].append(mistake)
+    for mistakes in by_kind.values():
+        rng.shuffle(mistakes)
     for kind in islice(cycle(sorted(by_kind)), count):
-        yield rng.choice(by_kind[kind])
+        if by_kind[kind]:
+            yield by_kind[kind].pop()
 
 
 def outcome(mistake: Mistake, tests: list[str], checkout: Path, seconds: float) -> str:

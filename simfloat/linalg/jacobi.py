@@ -164,7 +164,7 @@ def rotate_pair(u: ArrayArithmetic, a: NDArray, v: NDArray, p: int, q: int) -> b
     first, last = a[p, p : p + 1].copy(), a[q, q : q + 1].copy()
     rotation = PlaneRotation.of(u, first, last, between)
     a[:, p], a[:, q] = rotation.apply(u, a[:, p].copy(), a[:, q].copy())
-    v[:, p], v[:, q] = rotation.apply(u, v[:, p].copy(), v[:, q].copy())
+    v[:, p], v[:, q] = rotation.apply(u, v[:, p], v[:, q])
     a[p, p] = u.compute("fma", -rotation.t, between, first)[0]
     a[q, q] = u.compute("fma", rotation.t, between, last)[0]
     a[p, q] = a[q, p] = 0
@@ -278,5 +278,5 @@ def rotate_columns(u: ArrayArithmetic, a: NDArray, v: NDArray, p: int, q: int) -
         return False
     rotation = PlaneRotation.of(u, alpha, beta, gamma)
     a[:, p], a[:, q] = rotation.apply(u, x, y)
-    v[:, p], v[:, q] = rotation.apply(u, v[:, p].copy(), v[:, q].copy())
+    v[:, p], v[:, q] = rotation.apply(u, v[:, p], v[:, q])
     return True

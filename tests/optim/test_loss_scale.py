@@ -35,6 +35,14 @@ def test_the_loss_is_scaled_in_fp32_or_wider_and_its_gradient_is_the_scale_itsel
     assert_bits(want.grad, np.array([2.0**20 + 2]))
 
 
+@pytest.mark.parametrize("policy", ["bf16-standard", "fp32"])
+def test_a_scaled_loss_is_rounded_to_nearest_even_in_fp32(policy, rng):
+    losses = rng.standard_normal(100).astype(np.float32)
+    with sf.simulate(policy):
+        got = sf.optim.StaticLossScale(1000.0).scale(sf.Tensor(losses))
+    assert_bits(got.data, losses * np.float32(1000.0))
+
+
 def test_a_scaled_loss_beyond_fp32_is_infinite_and_observed():
     recorder = sf.Recorder()
     with sf.simulate("fp16-standard", observer=recorder):

@@ -296,11 +296,15 @@ def test_schedules_that_cannot_be_are_refused(make, message):
         make()
 
 
-@pytest.mark.parametrize("milestones", [[], [1, 2], [3.0], [-1], [True]])
-def test_milestones_are_one_less_than_schedules_and_ascend(milestones):
+@pytest.mark.parametrize(("count", "milestones"), [
+    (2, []), (2, [1, 2]), (2, [3.0]), (2, [-1]), (2, [True]), (3, [2, 2]), (3, [2, 1]),
+])  # fmt: skip
+def test_milestones_are_one_less_than_schedules_and_ascend(count, milestones):
     lib, optimizer = ours()
-    schedules = [lib.StepLR(optimizer, 2), lib.StepLR(optimizer, 2)]
-    with pytest.raises(ValueError, match="milestones must be 1 ascending integers for 2 schedules, got"):
+    schedules = [lib.StepLR(optimizer, 2) for _ in range(count)]
+    with pytest.raises(
+        ValueError, match=f"milestones must be {count - 1} ascending integers for {count} schedules, got"
+    ):
         lib.SequentialLR(optimizer, schedules, milestones)
 
 
