@@ -123,7 +123,12 @@ def _on_device_of_operand(array: NDArray, operand: Any) -> NDArray:
 def _check_layout(bits: Any, order: Any) -> bool:
     """Return True for little-endian order; ValueError for an invalid width or order."""
     if not is_integer(bits, 1, MOST_BITS):
-        raise ValueError(f"bits, the width of a code, must be an integer from 1 to {MOST_BITS}; got {bits!r}.")
+        hint = (
+            f" Numbers of {bits} have codes of {bits.bits} bits: encode returns them."
+            if isinstance(bits, Format)
+            else ""
+        )
+        raise ValueError(f"bits, the width of a code, must be an integer from 1 to {MOST_BITS}; got {bits!r}.{hint}")
     if order not in ("little", "big"):
         raise ValueError(f"order must be 'little' (first code in the lowest bits) or 'big'; got {order!r}.")
     return bool(order == "little")

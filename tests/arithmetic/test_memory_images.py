@@ -96,6 +96,10 @@ def test_invalid_words_codes_and_paths_raise_value_error(tmp_path):
         (lambda: sf.pack([-1], 4), "Code -1"),
         (lambda: sf.pack([0.5], 4), "codes must be integers, got dtype float64"),
         (lambda: sf.pack([1], 0), "from 1 to 64; got 0"),
+        (
+            lambda: sf.pack([1.0], sf.E2M1),
+            "got Format(2, 1, special='finite', name='E2M1'). Numbers of E2M1 have codes of 4 bits: encode",
+        ),
         (lambda: sf.pack([1], 4, order="middle"), "'little' (first code in the lowest bits) or 'big'"),
         (lambda: sf.unpack([1], 4, 3), "from 0 to 2"),
         (lambda: sf.unpack(np.array([-1]), 4), "an unsigned dtype such as np.uint32; got int64"),

@@ -14,6 +14,7 @@ from simfloat.analysis.reveal.check import equal, random_operands
 from simfloat.analysis.reveal.order import evidence_of, find_order
 from simfloat.analysis.reveal.probe import BlackBox, Builder, ProductRange, span_of
 from simfloat.analysis.reveal.readings import LikeNumPy
+from tests.bits import DETERMINISTIC
 from tests.reference import in_halves
 
 
@@ -456,7 +457,30 @@ def test_operands_with_a_bit_beyond_a_format_are_not_said_to_be_rounded_to_it():
     assert "rounds its operands to BF16" not in sf.reveal(reversed_sum, 5).reason
 
 
-@pytest.mark.parametrize("format", [sf.fixed(39, 18, symmetric=False), sf.fixed(40, 18), sf.fixed(32, 12)], ids=str)
-def test_an_accumulator_that_saturates_is_not_taken_for_an_exact_one(format):
-    accumulator = sf.sequential(format)
+@pytest.mark.parametrize(("accumulator", "inputs", "output", "rounding"), [
+    # Sums of E4M3 products reach 16 * 448^2, and single products 448^2.
+    (sf.sequential(sf.fixed(39, 18, symmetric=False)), sf.E4M3, None, None),
+    (sf.sequential(sf.fixed(40, 18)), sf.E4M3, None, None),
+    (sf.sequential(sf.fixed(32, 12)), sf.E4M3, None, None),
+    *((sf.sequential(sf.fixed(16, 4), mode), sf.E4M3, None, None) for mode in DETERMINISTIC),
+    (sf.pairwise(sf.fixed(12, 2), sf.toward_negative), sf.E5M2, None, None),
+    (sf.sequential(sf.fixed(32, 16), sf.to_odd, products=sf.fixed(32, 16)), sf.FP16, None, None),
+    (sf.exact, sf.E4M3, sf.fixed(10, 2, symmetric=False), sf.nearest_away),
+    (sf.sequential(sf.fixed(20, 3)), sf.FP32, None, None),
+], ids=str)  # fmt: skip
+def test_fixed_point_accumulators_that_saturate_are_found(accumulator, inputs, output, rounding):
+    options = dict(inputs=inputs, accumulate=accumulator, output=output, rounding=rounding)
+    ours = sf.reveal(lambda a, b: sf.dot(a, b, **options), 16, inputs=inputs)
+    assert (ours.accumulator, ours.output, ours.rounding) == (accumulator, output, rounding), ours
+
+
+def test_a_fixed_point_accumulator_whose_range_no_sum_leaves_is_found_with_the_narrowest_format():
+    wide = sf.sequential(sf.fixed(40, 10), sf.toward_zero)
+    ours = sf.reveal(lambda a, b: sf.dot(a, b, accumulate=wide), 16, inputs=sf.E4M3)
+    # 16 * 448^2 is below 2^22: 22 bits before the point, 10 after it, and a sign.
+    assert ours.accumulator == sf.sequential(sf.fixed(33, 10), sf.toward_zero)
+
+
+def test_another_accumulator_that_saturates_is_not_taken_for_an_exact_one():
+    accumulator = sf.blocked(4, sf.sequential(sf.fixed(16, 4)), sf.fixed(20, 4))
     assert sf.reveal(lambda a, b: sf.dot(a, b, accumulate=accumulator), 16, inputs=sf.E4M3).accumulator is None

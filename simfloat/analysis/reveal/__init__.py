@@ -149,9 +149,10 @@ def reveal(
     tried. On a terminal a line shows the progress every two seconds.
 
     Other accumulators may give the same bits; several generations of tensor cores do. The comparison does not cover
-    signs of zero results, infinite operands and NaN, or more than k products. Fixed-point accumulators, and ones that
-    saturate or wrap, are not among the candidates. Choose k as several blocks of f plus a
-    part of a block, to find how a last short block is added.
+    signs of zero results, infinite operands and NaN, or more than k products. Fixed-point accumulators that
+    saturate are candidates; blocks and lanes of them are not. If no sum leaves their range, the narrowest format
+    with all sums is returned. Accumulators that wrap, or that return infinity on every overflow, are not candidates.
+    Choose k as several blocks of f plus a part of a block, to find how a last short block is added.
 
     Parameters:
         f: a function; ``f(a, b)`` returns one value, the sum of the products of two vectors of length `k`. It may be an

@@ -168,6 +168,10 @@ def adds_in_order(accumulator: Accumulator, inputs: tuple[Format, Format], tree:
 
 
 def _all_accumulators(evidence: Evidence, tree: Tree | None) -> Iterator[Accumulator]:
+    if evidence.fixed_point is not None:
+        numbers = [(evidence.fixed_point, mode) for mode in all_modes()]
+        yield from _build_accumulators([order.make for order in ROUNDED_ORDERS], numbers)
+        yield exact
     terms, readings = (0, []) if tree is None else (tree.terms, list(readings_of(tree)))
     partitions = [reading for reading in readings if isinstance(reading, Runs | Strided)]
     partitions.sort(key=lambda reading: (depth_of(reading), not evidence.changes_only_at(reading.part_size(terms))))
@@ -195,6 +199,8 @@ def _outputs(evidence: Evidence, accumulator: Accumulator) -> Iterator[tuple[For
         for format, rounding in product(_formats(evidence.last.precision, evidence.span), modes):
             if accumulator.result is None or _is_narrower(format, accumulator.result):
                 yield format, rounding
+    if accumulator.result is None and evidence.fixed_point is not None:
+        yield from ((evidence.fixed_point, None if mode == nearest_even else mode) for mode in all_modes())
     if accumulator.result is None:
         yield from ((format, None) for format in (FP32, *CATALOG.values()))
 

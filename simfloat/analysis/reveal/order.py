@@ -16,8 +16,10 @@ from fractions import Fraction
 from operator import itemgetter
 from typing import NamedTuple
 
+import numpy as np
+
 from simfloat.analysis.reveal.probe import BlackBox, Builder, ContradictoryProbes, ProductRange, Tree, last
-from simfloat.formats import FP32, Format, Rounding, nearest_even
+from simfloat.formats import FP32, FP64, Format, Rounding, fixed, nearest_even
 from simfloat.formats.definition import round_value
 from simfloat.formats.rounding import MODES
 
@@ -357,6 +359,7 @@ class Evidence(NamedTuple):
     last: Addition | None
     alignment: Addition | None = None  # of products that are added at once
     saturates: bool = False
+    fixed_point: Format | None = None  # the format of sums, if it seems to be one with a fixed point
 
     @property
     def kinds(self) -> list[Addition]:
@@ -400,8 +403,10 @@ class Evidence(NamedTuple):
 
 def evidence_of(box: BlackBox, span: ProductRange, tree: Tree | None) -> Evidence:
     """Return the evidence that probes of a function give; without a tree, only the evidence of its results."""
+    fixed_point = fixed_point_format(box, span)
     if tree is None:
-        return Evidence(box.inputs, span, [], last_addition(box, span, None), alignment(box, span, None))
+        last = last_addition(box, span, None)
+        return Evidence(box.inputs, span, [], last, alignment(box, span, None), fixed_point=fixed_point)
     large = 2.0**span.high
     sums = [box.products(dict.fromkeys(places, large)) for places in (range(box.terms), tree.nodes[0][:2])]
     return Evidence(
@@ -411,4 +416,27 @@ def evidence_of(box: BlackBox, span: ProductRange, tree: Tree | None) -> Evidenc
         last_addition(box, span, tree),
         alignment(box, span, tree),
         min(sums) / 2 < large,  # all products together, or a part of them
+        fixed_point,
     )
+
+
+def fixed_point_format(box: BlackBox, span: ProductRange) -> Format | None:
+    """Return the fixed-point format in which a function seems to add; None if it does not.
+
+    A sum that leaves the range returns a number whose bits are all 1, down to the last place, which is the smallest
+    power of two that the function returns. (The largest number of a floating-point format has fewer bits.) If smaller
+    products are lost although no sum leaves the range, the width is unknown: the narrowest format with all sums is
+    returned.
+    """
+    (first, second), last_place = box.inputs, math.ldexp(1.0, span.low)
+    a, b = np.full(box.terms, first.max), np.full(box.terms, second.max)
+    largest, smallest, exact = box(a, b), box(a, -b), first.max * second.max * box.terms
+    is_within_range = largest == exact and box.factors(last_place / 2) is not None
+    fraction, exponent = math.frexp(exact if is_within_range else largest + last_place)
+    bits = exponent - span.low + is_within_range
+    if is_within_range:
+        return fixed(bits, -span.low) if bits <= FP64.precision else None
+    beyond = largest + last_place
+    if fraction != 0.5 or not 2 <= bits <= FP64.precision or smallest not in (-largest, -beyond):
+        return None
+    return fixed(bits, -span.low, symmetric=smallest == -largest)
