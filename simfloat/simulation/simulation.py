@@ -77,13 +77,13 @@ class Simulation:
     in the same state.
 
     Parameters:
-        policy: the policy.
+        policy: the policy, or its name.
         seed: the seed of the random streams.
         observer: receives the events of every rounding; None for none.
         draws: given random bits for stochastic updates, by path of the parameter; see :func:`simulate`.
 
     Raises:
-        ValueError: if the observer is not an observer, or `draws` are given and the policy is not stochastic.
+        ValueError: if the policy is unknown, if the observer is not an observer, or if `draws` are given and the policy is not stochastic.
 
     Examples:
         >>> sim = sf.simulate("bf16-stochastic", seed=7)
@@ -94,11 +94,12 @@ class Simulation:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: Policy | str,
         seed: int = 0,
         observer: Observer | None = None,
         draws: Mapping[str, GivenBits] | None = None,
     ) -> None:
+        policy = as_policy(policy, "Simulation")
         check_observer(observer)
         self.observer = observer
         self.streams = Streams(seed, draws)

@@ -120,6 +120,8 @@ def test_no_grad_and_detach_forget():
     (lambda t: sf.nn.Linear(1, 1)(t), "put it inside `with simfloat.simulate"),
     (lambda t: sf.simulate("bf16"), "Unknown policy 'bf16'. Policies: fp64, fp32"),
     (lambda t: sf.simulate(sf.BF16), "simulate takes a simfloat.Policy or its name"),
+    (lambda t: sf.Simulation(sf.BF16), "Simulation takes a simfloat.Policy or its name"),
+    (lambda t: sf.Simulation("bf16"), "Unknown policy 'bf16'"),
     (lambda t: sf.simulate(sf.nn.Linear(1, 1)), "the model or function Linear: write `with simfloat.simulate"),
     (lambda t: sf.simulate("fp32", seed=-1), "A seed is an integer"),
     (lambda t: t.backward(), "needs one element, got a tensor of shape"),
