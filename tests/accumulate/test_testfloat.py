@@ -234,6 +234,16 @@ def test_results_of_invalid_conversions_are_those_of_a_processor(variant, target
     assert cases.result.tolist() == want and cases.flags.tolist() == [16] * 6 + [0]
 
 
+def test_results_are_rounded_to_nearest_even_by_default(rng, tmp_path):
+    x, path = sf.round(rng.standard_normal(100), sf.FP16), tmp_path / "cases"
+    sf.write_vectors(path, "round", x, (sf.FP16, sf.E4M3))
+    assert_bits(sf.read_vectors(path, "round", (sf.FP16, sf.E4M3)).result, sf.round(x, sf.E4M3))
+    a, options = x.reshape(50, 2), dict(accumulate=sf.sequential(sf.FP16), output=sf.E4M3)
+    sf.write_vectors(path, "dot", a, a, np.zeros(50), sf.FP16, **options)
+    want = [sf.dot(row, row, inputs=sf.FP16, **options) for row in a]
+    assert_bits(sf.read_vectors(path, "dot", sf.FP16, **options).result, np.array(want))
+
+
 def test_only_conversions_to_integers_have_results_of_a_processor(tmp_path):
     assert_refused(
         (

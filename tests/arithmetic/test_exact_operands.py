@@ -96,6 +96,12 @@ def test_a_number_of_any_precision_is_rounded_once():
         sf.round(["0.1"], sf.FP16, out=np.zeros(1, np.float32))
 
 
+def test_decimals_are_read_up_to_the_power_that_the_message_names():
+    assert_bits(sf.round([Decimal("1e10000"), Decimal("-1e-10000")], sf.FP16), [np.inf, -0.0])
+    with pytest.raises(ValueError, match=r"is out of range: numbers are read from 10\^-10000 to 10\^10000"):
+        sf.round([Decimal("1e10001")], sf.FP16)
+
+
 def test_numbers_of_gmpy2_and_long_floats_are_read_exactly():
     gmpy2 = pytest.importorskip("gmpy2", reason="needs gmpy2 as a source of numbers")
     with gmpy2.context(precision=200):
