@@ -21,7 +21,7 @@ from simfloat.common import table as aligned
 from simfloat.formats import FP32, FP64, Format, Rounding
 from simfloat.policy import overrides, text
 from simfloat.policy.overrides import Override, check_matched, check_text, role_text, with_classes
-from simfloat.policy.roles import RESULTS, ROLES, WIDEST, Recipe, Roles
+from simfloat.policy.roles import PARAMETER, RESULTS, ROLES, WIDEST, Recipe, Roles
 from simfloat.policy.text import LABELS, Layered, check_model, difference, table
 from simfloat.sums import Accumulator, sequential
 
@@ -308,6 +308,11 @@ def unknown(name: object) -> str:
 def draws_bits(policy: Policy) -> bool:
     """True if any rounding under the policy is random: of results, in sums, of operands, or in updates."""
     return any(map(_is_random, _values(policy)))
+
+
+def draws_in_operations(recipe: Recipe) -> bool:
+    """True if a rounding of an operation is random. Updates, and the states of optimizers, belong to parameters."""
+    return any(_is_random(getattr(recipe, name)) for name, role in ROLES.items() if role.concerns != (PARAMETER,))
 
 
 def delays_scales(policy: Policy) -> bool:

@@ -22,7 +22,7 @@ from simfloat.arithmetic.target import Target, WithPath, carrier_of, wants
 from simfloat.formats import CATALOG, FP32, FP64, Format, Rounding, nearest_even, stochastic
 from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.policy import Policy, Recipe
-from simfloat.policy.policy import keeps_upcasts, policy_in_type
+from simfloat.policy.policy import draws_in_operations, keeps_upcasts, policy_in_type
 from simfloat.policy.roles import CONTRACTION, CUDA, WIDEST
 from simfloat.simulation.arithmetic import (
     Arithmetic,
@@ -250,9 +250,9 @@ class Place:
 
         This is the case if no random bits, formats of operands, histories or overrides can distinguish calls.
         """
-        if self.draws or self.takes_formats or self.keeps_histories or self.is_written:
-            return False
         recipe = self.recipe
+        if draws_in_operations(recipe) or self.takes_formats or self.keeps_histories or self.is_written:
+            return False
         roles = recipe.activations, recipe.activation_gradients, recipe.weight_gradients
         holds_all = all(isinstance(format, Format) and format.fits_float32 for format in roles)
         return holds_all and not self.active_policy.policy.overrides
