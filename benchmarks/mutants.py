@@ -148,7 +148,7 @@ def main() -> None:
             if end != "dead":
                 print(f"  {end}: {mistake}", flush=True)
         late = f", {outcomes['late']} ran too long" if outcomes["late"] else ""
-        print(f"{part}: {outcomes['dead']} of {options.count} died{late}", flush=True)
+        print(f"{part}: {outcomes['dead']} of {outcomes.total()} died{late}", flush=True)
 
 
 if __name__ == "__main__":

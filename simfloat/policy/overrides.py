@@ -9,6 +9,7 @@ and all others in the widest format of their operands.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -91,6 +92,9 @@ def _roles_of_kind(kind: str, has_contractions: bool = False) -> tuple[str, ...]
     return tuple(name for name, role in ROLES.items() if set(kinds).intersection(role.concerns))
 
 
+#: The characters of a shell pattern that match others.
+WILDCARD = re.compile(r"[*?[]")
+
 #: Number of names that an error lists; further names are only counted.
 LISTED = 12
 
@@ -147,6 +151,18 @@ class Override:
         return (self.path is None or path_matches(self.path, path)) and (
             self.operation is None or any(name in operations for name in self.operations)
         )
+
+    def may_distinguish(self, path: str, operations: Collection[str]) -> bool:
+        """True if the override may apply to some of these operations in the layer at `path`, and not to others.
+
+        Below the layer are its parameters, to which an override of the layer applies as well.
+        """
+        if self.operation is not None and not any(name in operations for name in self.operations):
+            return False
+        if self.path is None or path_matches(self.path, path):
+            return self.operation is not None
+        start, below = WILDCARD.split(self.path, maxsplit=1)[0], f"{path}." if path else ""
+        return start.startswith(below) or start != self.path and below.startswith(start)
 
     def check_effect(self, given_roles: Collection[str]) -> None:
         """Raise ValueError for a role that has no effect on the operations; `given_roles` are set in the policy."""

@@ -22,8 +22,9 @@ from simfloat.arithmetic.target import Target, WithPath, carrier_of, wants
 from simfloat.formats import CATALOG, FP32, FP64, Format, Rounding, nearest_even, stochastic
 from simfloat.kernels.rounding.events import wants_optional_counts
 from simfloat.policy import Policy, Recipe
+from simfloat.policy.overrides import with_classes
 from simfloat.policy.policy import draws_in_operations, keeps_upcasts, policy_in_type
-from simfloat.policy.roles import CONTRACTION, CUDA, WIDEST
+from simfloat.policy.roles import COMPOSITE, CONTRACTION, CUDA, MOVEMENT, WIDEST
 from simfloat.simulation.arithmetic import (
     Arithmetic,
     Input,
@@ -248,14 +249,20 @@ class Place:
     def is_uniform(self) -> bool:
         """True if all calls here have one arithmetic, in formats of float32.
 
-        This is the case if no random bits, formats of operands, histories or overrides can distinguish calls.
+        This is the case if no random bits, formats of operands, histories or overrides can distinguish calls. An
+        override of the whole layer, of other layers or of other operations cannot. The steps of a composite may be any
+        operations.
         """
         recipe = self.recipe
         if draws_in_operations(recipe) or self.takes_formats or self.keeps_histories or self.is_written:
             return False
         roles = recipe.activations, recipe.activation_gradients, recipe.weight_gradients
         holds_all = all(isinstance(format, Format) and format.fits_float32 for format in roles)
-        return holds_all and not self.active_policy.policy.overrides
+        names = with_classes((*self.operations, "add", MOVEMENT))  # a layer also adds a bias, and moves its operands
+        return holds_all and not any(
+            each.may_distinguish(self.path, names if self.kind != COMPOSITE else each.operations)
+            for each in self.active_policy.policy.overrides
+        )
 
     @property
     def is_particular(self) -> bool:

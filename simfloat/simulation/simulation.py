@@ -83,7 +83,8 @@ class Simulation:
         draws: given random bits for stochastic updates, by path of the parameter; see :func:`simulate`.
 
     Raises:
-        ValueError: if the policy is unknown, if the observer is not an observer, or if `draws` are given and the policy is not stochastic.
+        ValueError: if the policy is unknown, if the observer is not an observer, or if `draws` are given and the policy
+            is not stochastic.
 
     Examples:
         >>> sim = sf.simulate("bf16-stochastic", seed=7)

@@ -308,9 +308,8 @@ def _array_gradients(
             gradient = store_gradient(layer.run, layer.place, note.operands[1], 1, array, u, number, view)
             gradients[1] = gradient if gradient is None or is_convolution else gradient.t()
         elif i == 2 and needed[2] and layer.bias is not None:
-            # The sum of a convolution adds the gradient as it arrives, the sum of addmm the rounded one.
-            u, shares = layer.to_bias, numbers_of(g) if is_convolution else values
-            array = u.sum(shares, (0, *range(2, g.ndim)))
+            u = layer.to_bias
+            array = u.sum(numbers_of(g), (0, *range(2, g.ndim)))  # the gradient as it arrives
             gradients[2] = store_gradient(layer.run, layer.addition, note.operands[2], 1, array, u, number)
     return gradients
 

@@ -463,6 +463,9 @@ def layer_in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[...,
             place = None if run is None or options or len(args) != 9 else unwatched_place(run, "linear")
             if place is None or not are_parameters(name, args):
                 return function(*args, **options)
+            # A step consists of many operations, each of which an override may name.
+            if any(each.operation is not None for each in place.active_policy.policy.overrides):
+                return function(*args, **options)
             # For gradients of gradients of a GRU by its inputs alone, one call computes products that PyTorch omits.
             if name == "gru" and place.observer is not None:
                 return function(*args, **options)

@@ -127,6 +127,37 @@ def test_bits_and_counts_are_those_of_single_operations(number, case):
     assert_alike(plain, *(other for other, _ in others))
 
 
+@pytest.mark.parametrize("case, path, operation, roles", [
+    ("a matrix", "0", None, {"compute": sf.FP16, "activation_gradients": sf.Format(3, 3)}),
+    ("a matrix", "2", None, {"activation_gradients": sf.E4M3, "reduce": sf.FP16}),
+    ("several matrices without a bias", "*", None, {"weight_gradients": sf.E5M2}),
+    ("gradients of gradients", "0", None, {"activations": sf.E4M3}),
+    ("a part that runs again", "2", None, {"compute_gradients": sf.E3M4, "accumulate": sf.FP16}),
+    ("a backward pass inside of one", "0", None, {"activation_gradients": sf.Format(3, 3)}),
+    ("a tied weight", "head", None, {"compute": sf.FP16, "activation_gradients": sf.E4M3}),
+    ("a tied weight", "tokens", None, {"weights": sf.BF16, "weight_gradients": sf.E5M2}),
+    ("convolutions", "along", None, {"activation_gradients": sf.Format(3, 3), "reduce": sf.FP16}),
+    ("frozen parameters", None, ("exp", "relu"), {"activations": sf.E4M3}),
+    ("a matrix", None, "update", {"rounding": sf.toward_zero}),
+])  # fmt: skip
+def test_an_override_of_a_layer_or_of_other_operations_needs_no_single_operations(case, path, operation, roles):
+    policy = POLICIES["formats apart"].override(path, operation=operation, **roles)
+    (plain, names), *others = three_ways(lambda observer: steps(*CASES[case], policy, observer))
+    assert names.count("LayerProductBackward") == steps(*CASES[case], POLICIES["formats apart"])[1].count(
+        "LayerProductBackward"
+    )
+    assert "LayerProductBackward" not in others[1][1]
+    assert_alike(plain, *(other for other, _ in others))
+
+
+@pytest.mark.parametrize("path, operation", [("*.weight", None), ("0.bias", None), (None, "contraction"), ("0", "add")])
+def test_an_override_of_a_part_of_a_layer_has_the_bits_of_single_operations(path, operation):
+    role = {"weight_gradients": sf.E5M2} if path else {"activations": sf.E4M3}
+    policy = POLICIES["formats apart"].override(path, operation=operation, **role)
+    (plain, _), *others = three_ways(lambda observer: steps(*CASES["a matrix"], policy, observer))
+    assert_alike(plain, *(other for other, _ in others))
+
+
 def test_the_table_shows_the_layer_as_the_operation_that_it_is():
     model = perceptron()
     with sf.torch.simulate(model, "bf16-standard") as run:
