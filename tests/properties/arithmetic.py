@@ -217,7 +217,7 @@ def value_of(name, x):
         return dict(zip(("0.0", "-0.0", "inf", "-inf", "nan"), row.specials, strict=True))[str(x)]
     if row.positive and x < 0:
         return np.nan
-    x = x if name == "log" else max(min(x, 200.0), -200.0)  # beyond, only its place beside a limit matters
+    x = x if name in ("log", "rsqrt") else max(min(x, 200.0), -200.0)  # beyond, only its place beside a limit matters
     if (bounds := value_between(row, (Fraction(x),), 200)) is not None:
         return sum(bounds) / 2
     with localcontext(prec=200):  # it is zero, or nearer to another number than its bounds tell

@@ -155,7 +155,10 @@ def is_for_torch(program, trace):
         all(bodies)
         and not any(what.endswith(("refused", "switch")) for what, _ in trace)
         and not any(map(has_gradients_of_its_own, policies))
-        and (all(map(adds_no_gradients, bodies)) or not any(draws_bits(one) or takes_formats(one) for one in policies))
+        and (
+            ("mean" not in names and all(map(adds_no_gradients, bodies)))  # the loss x * x adds gradients, too
+            or not any(draws_bits(one) or takes_formats(one) for one in policies)
+        )
         and ("matmul" not in names or not any(isinstance(as_cast_scale(value), Delayed) for value in values))
         and ("cross_entropy" not in names or True not in values)
     )

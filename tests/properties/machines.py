@@ -357,4 +357,7 @@ class Tensors(Machine):
         parameter.data = numbers
 
     def state_of(self, simulation):
-        return simulation.state | {"streams": sorted(simulation.state["streams"], key=str)}
+        # An interrupted step changes the order in which places occur for the first time.
+        return {
+            what: sorted(part, key=str) if isinstance(part, list) else part for what, part in simulation.state.items()
+        }

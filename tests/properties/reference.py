@@ -512,6 +512,7 @@ class Definition(Machine):
 
     def resume(self):
         self.loss = None
+        self.simulations[self.current].names.clear()  # the new simulation has not seen a parameter yet
 
     def interrupted(self, count, body, loss):
         self.loss, self.was_interrupted = None, True
