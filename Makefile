@@ -61,7 +61,8 @@ NEWER_PIP := pip install --quiet --upgrade 'pip>=25'
 	touch $@
 
 # The pinned wheel of torch is the CPU build. pip uses one core for more than a minute; beside it, the kernels are compiled.
-# The workers of pytest would compile twice what kernels have in common: 13 min 51 s in place of 17 min 21 s (AMD Zen 3).
+# The workers of pytest would compile twice what kernels have in common: 17 min 21 s in all, in place of 13 min 51 s (AMD
+# Zen 3).
 .venv/test.stamp: pyproject.toml
 	$(PYTHON) -m venv .venv
 	-$(BIN)/$(NEWER_PIP)

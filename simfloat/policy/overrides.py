@@ -155,7 +155,7 @@ class Override:
     def may_distinguish(self, path: str, operations: Collection[str]) -> bool:
         """True if the override may apply to some of these operations in the layer at `path`, and not to others.
 
-        Below the layer are its parameters, to which an override of the layer applies as well.
+        An override of the layer also applies to the parameters of the layer.
         """
         if self.operation is not None and not any(name in operations for name in self.operations):
             return False

@@ -111,9 +111,8 @@ class RunContext:
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.run: Any = None  # the `Run` of the user's program
-        self.redispatch: AbstractContextManager[Any] = (
-            nullcontext()
-        )  # a block inside a rule, with operations that are also dispatched to this run
+        # A block inside a rule, with operations that are also dispatched to this run.
+        self.redispatch: AbstractContextManager[Any] = nullcontext()
         self.notes = ForwardLog()
         self.paths = ModulePaths(simulation)
         self.parameters = StoredParameters(simulation)

@@ -240,8 +240,8 @@ def numba_setting(name: str) -> Any:
 def compiler_versions() -> tuple[str, ...]:
     """Return the versions on which compiled code depends: Python's binary interface, Numba, LLVM, and NumPy."""
     # Of NumPy only the minor version counts: compiled code reads its arrays, whose layout is stable within a minor
-    # version. Numba and llvmlite count in full, because they generate the code. llvmlite can
-    # be built with several versions of LLVM, and one does not read the code of a later one.
+    # version. Numba and llvmlite count in full, because they generate the code. llvmlite can be built with several
+    # versions of LLVM, and one version does not read the code of a later one.
     numpy = ".".join(np.__version__.split(".")[:2])
     llvm = ".".join(map(str, llvmlite.binding.llvm_version_info))
     return *EXTENSION_SUFFIXES[:1], numba.__version__, llvmlite.__version__, llvm, numpy
