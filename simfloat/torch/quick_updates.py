@@ -111,7 +111,7 @@ class WholeUpdates:
         """Update a parameter by a program, if possible; return True if it was updated."""
         path = weight_path(parameter)
         place = None if path is None else run.simulation.place_at("update", path, ())
-        if path is None or place is None or place.is_written:
+        if path is None or place is None:
             return False
         state: dict[str, Tensor] = {}
         for name, each in zip(self.lists, lists, strict=True):

@@ -214,6 +214,7 @@ UPDATE_POLICIES = {
     "draws": sf.Policy(compute=sf.BF16, optimizer_state=sf.E5M2, rounding=sf.stochastic(8)),
     "draws in one format": sf.Policy(compute=sf.FP16, rounding=sf.stochastic(8)),
     "apart": sf.policies["bf16-standard"].override("0.bias", optimizer_state=sf.FP32).override("2.*", update="kahan"),
+    "as written": sf.policies["as-written"],
 }
 
 
@@ -261,7 +262,10 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("number, policy", [*PAIRS, (4, "draws"), (0, "apart"), (1, "apart")])
+@pytest.mark.parametrize(
+    "number, policy",
+    [*PAIRS, (4, "draws"), (0, "apart"), (1, "apart"), *((number, "as written") for number in (3, 4, 6))],
+)
 def test_bits_and_counts_are_those_of_single_operations(number, policy, programs):
     kind, options = PROGRAMS[number]
     whole, *others = three_ways(lambda observer: steps(kind, options, UPDATE_POLICIES[policy], observer))
