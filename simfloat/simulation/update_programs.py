@@ -81,6 +81,15 @@ class UpdateProgram(NamedTuple):
         return UpdateNumbers(self, np.array(scalars or [0.0]), dict(zip(self.counters, counters, strict=True)))
 
 
+class WithoutProgram(NamedTuple):
+    """An update that is no program, for the numbers for which `compute_numbers` returns a value."""
+
+    compute_numbers: Callable[..., Sequence[float] | None]
+
+    def with_numbers(self, numbers: Sequence[float]) -> None:
+        """Return None: no program computes with these numbers."""
+
+
 class UpdateNumbers(NamedTuple):
     """A program with the scalars of a step."""
 
@@ -292,8 +301,8 @@ def _single_product(a: float, b: float) -> float:
 Addend = Callable[[Any, Any, SimpleNamespace], Any]
 
 #: The latest programs by everything that determines their instructions. There are several if scalars decide on the
-#: operations, and None if there is no program.
-_programs: dict[Any, tuple[UpdateProgram, ...] | None] = {}
+#: operations.
+_programs: dict[Any, tuple[UpdateProgram | WithoutProgram, ...]] = {}
 
 #: The stored arrays of a parameter, by name.
 State = dict[str, NDArray]
@@ -327,34 +336,33 @@ class UpdateGroup:
         values = [*[float(state[name]) for name in COUNTERS if name in state], *self._values]
         key = self._kind, rules, _split_names(state)
         programs = _programs.get(key, ())
-        if programs is None:
-            return None
         for program in programs:
             numbers = program.compute_numbers(*values)
             if numbers is not None:
                 return program.with_numbers(numbers)
         if len(_programs) >= MOST:
             _programs.clear()
-        try:
-            program = self._new_program(rules, state, values)
-        except NoProgram:
-            _programs[key] = None  # a step without a program is not recorded again every time
-            return None
+        program = self._new_program(rules, state, values)
         _programs[key] = (*programs[-MOST_OF_A_KIND:], program)
         numbers = program.compute_numbers(*values)
         assert numbers is not None, "a program is valid for the scalars with which it was recorded"
         return program.with_numbers(numbers)
 
-    def _new_program(self, rules: UpdateRules, state: State, values: list[float]) -> UpdateProgram:
+    def _new_program(self, rules: UpdateRules, state: State, values: list[float]) -> UpdateProgram | WithoutProgram:
         trace = NumberTrace(values)
         try:
-            return self._record(rules, state, trace, iter(trace.traced_inputs))
-        except (TypeError, AttributeError):
-            # An operation on a scalar cannot be traced, so the program is only valid for these scalars.
-            trace = NumberTrace(values)
-            for x in trace.traced_inputs:
-                trace.decide(repr, x)  # texts distinguish 0.0 from -0.0
-            return self._record(rules, state, trace, iter(values))
+            try:
+                return self._record(rules, state, trace, iter(trace.traced_inputs))
+            except (TypeError, AttributeError):
+                # An operation on a scalar cannot be traced, so the program is only valid for these scalars.
+                trace = NumberTrace(values)
+                for x in trace.traced_inputs:
+                    trace.decide(repr, x)  # texts distinguish 0.0 from -0.0
+                return self._record(rules, state, trace, iter(values))
+        except NoProgram:
+            # It is not recorded again every time. Other numbers may have a program: the first step of SGD has none if
+            # an observer counts the copy of the gradient to the momentum, and has one without momentum.
+            return WithoutProgram(trace.write_function(()))
 
     def _record(self, rules: UpdateRules, state: State, trace: NumberTrace, numbers: Iterator[Any]) -> UpdateProgram:
         """Record the program of an update, with `numbers` instead of the counters and options."""

@@ -283,6 +283,21 @@ def test_one_program_serves_all_steps_and_learning_rates(monkeypatch):
     assert [len(programs) for programs in kinds] == [1, 2], "the first step, and those before and after rectifying"
 
 
+def test_a_step_without_a_program_leaves_other_options_theirs(ran):
+    update_programs._programs.clear()
+    for momentum in (0.5, 0.0, 0.25):
+        p = sf.Parameter(np.ones(3, np.float32))
+        optimizer = sf.optim.SGD([p], 0.1, momentum=momentum)
+        p.grad = np.float32([1.0, 2.0, 3.0])
+        with sf.simulate("fp32", observer=sf.Recorder()):
+            optimizer.step()
+        # The first step with momentum copies the gradient, which an observer counts.
+        assert ran == [momentum == 0.0]
+        ran.clear()
+    (kinds,) = update_programs._programs.values()
+    assert [type(each).__name__ for each in kinds] == ["WithoutProgram", "UpdateProgram"]
+
+
 def test_what_leaves_no_trace_is_a_program_for_its_numbers(ran):
     class Roots(sf.optim.Optimizer):
         kept = ("step",)
@@ -400,7 +415,8 @@ def test_the_loop_is_compiled_when_it_pays_and_updates_are_carried_out_one_by_on
 
     monkeypatch.undo()
     monkeypatch.setattr(program_runs, "READINESS", program_runs.LoopReadiness())
-    instructions = next(x[0].instructions for x in update_programs._programs.values() if x)
+    kinds = update_programs._programs.values()
+    instructions = next(x[0].instructions for x in kinds if isinstance(x[0], update_programs.UpdateProgram))
     assert program_runs.READINESS.allows(instructions, 3), "the loop has run in this process"
     loop = program_runs.CPU.loops.programs.run_program
     assert len(loop.overloads) == 1, "one version serves all programs"
