@@ -11,7 +11,7 @@ from simfloat.arithmetic.casts import Cast
 from simfloat.arithmetic.scaling import Delayed
 from simfloat.policy import Policy
 from simfloat.policy.policy import draws_bits, takes_formats
-from simfloat.policy.roles import RESULTS
+from simfloat.policy.roles import MOVEMENT, RESULTS
 from simfloat.simulation.arithmetic import WorkMeter
 from simfloat.sums import tiles
 from tests.bits import equal_bits
@@ -169,9 +169,10 @@ def as_cast_scale(value):
 
 
 def has_gradients_of_its_own(policy):
-    """True if gradients change their format: PyTorch's addition passes them on unchanged."""
+    """True if gradients change their format: PyTorch's additions and transpositions pass them on unchanged."""
     roles = {role for override in policy.overrides for role, _ in override.roles}
-    return not takes_formats(policy) and not roles.isdisjoint(RESULTS)
+    moves = any(MOVEMENT in override.operations for override in policy.overrides)  # compute changes gradients, too
+    return not takes_formats(policy) and (moves or not roles.isdisjoint(RESULTS))
 
 
 def adds_no_gradients(body):
