@@ -78,7 +78,8 @@ def write_vectors(
 
     A line contains the codes of the operands and of the result, and the flags of :func:`simfloat.round`, in upper-case
     hexadecimal digits. Cases are in C order. The operands of ``write_vectors(path, "round", x, format)`` are written as
-    codes of FP64; those of ``write_vectors(path, "round", x, (format of x, format))`` in their own format.
+    codes of FP64; those of ``write_vectors(path, "round", x, (format of x, format))`` in their own format. Every NaN is
+    written as the quiet NaN of its format, also a signalling one. Files of ``simfloat vectors`` contain signalling NaN.
 
     Parameters:
         path: the file.
