@@ -92,7 +92,8 @@ def stored():
 #: A sample of every family of functions.
 FAMILIES = {
     "facts of formats": lambda: [
-        np.array(sf.finfo(sf.Format(*widths))) for widths in ((11, 52), (8, 23), (8, 7), (5, 10), (4, 3))
+        np.array([*sf.finfo(f), f.max, f.min, f.eps, f.unit_roundoff, f.smallest_normal, f.smallest_subnormal])
+        for f in (*(sf.Format(*widths) for widths in ((11, 52), (8, 23), (8, 7), (5, 10), (4, 3))), sf.fixed(8, 6))
     ],
     "texts of formats": lambda: [str(sf.as_format(name)) for name in ("e4m3", "bf16", "e5m2fnuz", "half")],
     "values": lambda: sf.Format(5, 2).values(),

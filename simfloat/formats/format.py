@@ -329,12 +329,14 @@ class Format:
             return -self.magnitude(self.max_code + 1)
         return -self.max if self.signed else 0.0 if self.has_zero else self.smallest_normal
 
-    @property
+    @cached_property
+    @in_usual_environment
     def eps(self) -> float:
         """The distance from 1 to the next larger number, 2^-mantissa_bits; for fixed-point formats, the spacing."""
         return 2.0 ** -(self.fraction_bits if self.is_fixed else self.mantissa_bits)
 
-    @property
+    @cached_property
+    @in_usual_environment
     def unit_roundoff(self) -> float:
         """The largest relative error of rounding to nearest, 2^-precision; for fixed-point formats, the largest
         error."""
