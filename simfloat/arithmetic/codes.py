@@ -277,7 +277,7 @@ def _as_code_array(codes: Any, format: Format) -> NDArray:
     elif dtype.kind == "O" and all(isinstance(code, str) for code in array.flat):
         return array.astype(np.str_)  # a column of pandas
     elif dtype.type is not np.void or dtype.fields is not None:
-        return array
+        return array if array.size else array.astype(np.uint8)  # NumPy reads [] as float64
     integer = np.dtype(_code_dtype(format))
     if dtype.itemsize != integer.itemsize:
         raise ValueError(

@@ -95,7 +95,9 @@ def test_particular_codes():
     payloads = sf.decode([0x7E00, 0x7C01, 0x7FFF, 0xFE00, 0xFC01], sf.FP16)
     assert np.isnan(payloads).all() and set(sf.encode(payloads, sf.FP16).tolist()) == {0x7E00}
     assert sf.encode(1.0, sf.TF32).dtype == np.uint32 and sf.encode([[1.0, 2.0]], "bf16").shape == (1, 2)
-    assert (sf.decode([1], sf.BF16).dtype, sf.decode([1], sf.FP64).dtype) == (np.float32, np.float64)
+    for codes in ([1], []):  # NumPy reads [] as float64
+        assert (sf.decode(codes, sf.BF16).dtype, sf.decode(codes, sf.FP64).dtype) == (np.float32, np.float64)
+        assert sf.decode([codes], sf.E4M3).shape == (1, len(codes))
 
 
 def test_bad_input_is_refused():
