@@ -13,7 +13,7 @@ from simfloat.arithmetic.catalog import FUNCTIONS
 COUNT = 1 << 20
 
 #: Targets in 10^9 results per second, by the accuracy of an operation.
-TARGETS = {"exact": 0.5, "elementary": 0.1}
+TARGETS = {"exact": 0.5, "elementary": 0.1, "single": 0.1}
 
 #: (x, w, options) of convolutions: many pixels, small maps, kernels of 1 x 1.
 CONVOLUTIONS = {

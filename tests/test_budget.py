@@ -14,7 +14,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import budget, prose, roads, shape
+from benchmarks import budget, operations, prose, roads, shape
 
 ROADS = "import json; from benchmarks import roads; print(json.dumps(roads.measure()))"
 
@@ -227,3 +227,7 @@ def test_a_public_docstring_says_what_it_takes_gives_and_raises():
     assert described == ("half", ["Returns", "Raises"], ["digits"])
     assert prose._described("nothing", lambda: None).missing_sections == ["Returns"]
     assert CliRunner().invoke(prose.main, ["--file", __file__]).exit_code == 0
+
+
+def test_each_function_has_a_target_of_its_rate():
+    assert {row.accuracy for row in operations.FUNCTIONS.values()} == operations.TARGETS.keys()

@@ -15,6 +15,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.environment import in_callers_environment, in_usual_environment, is_usual, unusual_facts
+from simfloat.studies.repeating import Repetitions
 from tests.unusual import ENVIRONMENTS, control_bits, environment
 
 ROOT = Path(__file__).parents[1]
@@ -158,6 +159,10 @@ FAMILIES = {
     "PyTorch, SGD": lambda: torch_trained("bf16-standard", lambda torch: torch.optim.SGD),
     "PyTorch, Adam": lambda: torch_trained("fp16-standard", lambda torch: torch.optim.Adam),
     "loss scales": lambda: [sf.optim.DynamicLossScale().get_scale(), sf.optim.StaticLossScale(3.0).get_scale()],
+    "means and shares": lambda: [
+        *((runs := Repetitions(SQUARE)).mean, runs.variance, runs.standard_error),
+        sf.cost(sf.nn.Linear(5, 3), sf.nn.mse_loss, (DATA[0], DATA[1][:, :3]), "mxfp8").bytes_per_parameter,
+    ],
     "files": stored,
 }  # fmt: skip
 
@@ -186,6 +191,7 @@ SCRIPT = """
 import pickle, sys
 import numpy, ctypes, platform
 sys.dont_write_bytecode = True
+from simfloat.studies.repeating import Repetitions
 from tests.unusual import environment
 with environment("flush_up"):
     import simfloat as sf

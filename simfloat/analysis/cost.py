@@ -18,6 +18,7 @@ from simfloat.analysis.attribution.roles_used import is_of_torch, pair_of_batch
 from simfloat.arithmetic.blocks import Block
 from simfloat.arithmetic.casts import Cast, as_cast
 from simfloat.common import Table, check_count, check_loss_function, table
+from simfloat.environment import in_usual_environment
 from simfloat.formats import BF16, FP32, Format
 from simfloat.nn import Module
 from simfloat.policy import Policy, policies
@@ -147,6 +148,7 @@ class PolicyCost:
         return sum(entry.elements * entry.bits for entry in self.state) / 8
 
     @property
+    @in_usual_environment
     def bytes_per_parameter(self) -> float:
         """The bytes of `state_bytes` divided by the number of elements of all parameters."""
         return self.state_bytes / max(sum(entry.elements for entry in self.state), 1)

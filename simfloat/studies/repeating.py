@@ -38,17 +38,20 @@ class Repetitions:
         return np.array(self.results, dtype) if copy else np.asarray(self.results, dtype)
 
     @property
+    @in_usual_environment
     def mean(self) -> NDArray[np.float64]:
         """The mean of the runs."""
         return np.asarray(self.results.mean(0))
 
     @property
+    @in_usual_environment
     def variance(self) -> NDArray[np.float64]:
         """The variance of the runs, with the divisor runs - 1; NaN for a single run."""
         runs = len(self.results)
         return np.asarray(self.results.var(0, ddof=1) if runs > 1 else np.full(self.results.shape[1:], np.nan))
 
     @property
+    @in_usual_environment
     def standard_error(self) -> NDArray[np.float64]:
         """The standard error of the mean."""
         return np.asarray(np.sqrt(self.variance / len(self.results)))

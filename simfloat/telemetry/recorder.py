@@ -288,6 +288,7 @@ class Recorder(AddingObserver):
         return self._first_nan
 
     @property
+    @in_usual_environment
     def success_rate(self) -> float:
         """The share of steps that were not skipped; 1 before the first step."""
         skipped = self.scalars().get("skipped", np.zeros(0))

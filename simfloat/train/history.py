@@ -161,6 +161,7 @@ class History(Mapping[str, list[Any]]):
         return len(self["loss"])
 
     @property
+    @in_usual_environment
     def success_rate(self) -> float:
         """The share of steps that were not skipped; 1 before the first step."""
         return (self.steps - sum(self["skipped"])) / self.steps if self.steps else 1.0
