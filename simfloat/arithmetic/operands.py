@@ -39,6 +39,11 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 #: cache. COLUMNS columns of it are copied at a time, if it has at least LEAST_TURNED elements.
 CONFLICTING, COLUMNS, LEAST_TURNED = 1024, 16, 1 << 14
 
+#: NumPy repeats a short row with one call of its inner loop for each repetition. At least MANY_ROWS rows of at most
+#: SHORT_ROW elements are written as repetitions of a block with LONG_ROW elements, which takes a quarter of the time
+#: for rows of 16.
+MANY_ROWS, SHORT_ROW, LONG_ROW = 1 << 11, 64, 1 << 11
+
 #: Above this value, float64 does not have every integer.
 INTEGERS = 2.0**53
 
@@ -319,9 +324,23 @@ def _fill(out: NDArray, numbers: NDArray) -> NDArray:
     if is_turned and numbers.size >= LEAST_TURNED and type(numbers) is ndarray:
         for start in range(0, out.shape[-1], COLUMNS):
             out[..., start : start + COLUMNS] = numbers[..., start : start + COLUMNS]
+    elif (
+        1 < numbers.size == out.shape[-1] <= SHORT_ROW
+        and out.size >= MANY_ROWS * numbers.size
+        and type(numbers) is ndarray
+    ):
+        _repeat_row(out.reshape(-1), numbers.reshape(-1))
     else:
         out[...] = numbers
     return out
+
+
+def _repeat_row(out: NDArray, row: NDArray) -> None:
+    """Fill a vector with repetitions of a short row."""
+    block = np.tile(row, LONG_ROW // row.size)
+    whole = out.size // block.size * block.size
+    out[:whole].reshape(-1, block.size)[...] = block
+    out[whole:].reshape(-1, row.size)[...] = row
 
 
 #: The length of a cache line in bytes.
