@@ -351,6 +351,11 @@ def _as_casts(inputs: OneInput | tuple[OneInput, OneInput]) -> Casts:
     if isinstance(inputs, tuple):
         if len(inputs) != 2:
             raise ValueError(f"inputs is a format, or a pair of formats for a and b; got {len(inputs)} of them.")
+        if None in inputs:
+            raise ValueError(
+                f"A pair of inputs has a format for each operand; got {inputs!r}. To leave an operand as it is, pass "
+                "its own format, or sf.FP64."
+            )
         return as_cast(inputs[0]), as_cast(inputs[1])
     cast = as_cast(inputs)
     return cast, cast

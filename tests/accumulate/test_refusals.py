@@ -29,6 +29,7 @@ def test_invalid_arguments_are_refused_at_once():
         (lambda: sf.tensor_core("hopper", sf.FP16, instruction="tcgen05"), "'wgmma' or 'mma'; got 'tcgen05'"),
         (lambda: sf.tensor_core("blackwell", sf.E2M1, instruction="mma"), "blackwell has no unit for E2M1"),
         (lambda: sf.sum(ONES, accumulate=sf.tensor_core("hopper")), "on the formats of the operands: pass inputs="),
+        (lambda: sf.dot(ONES, ONES, inputs=(None, sf.BF16), accumulate=sf.FP16), "To leave an operand as it is, pass"),
     )
     for exponent in (-800, -300, 0, 800):  # a zero of so large a power hides what is 2^11 times smaller
         unit = sf.fused(2, 10, zero_exponent=exponent)
