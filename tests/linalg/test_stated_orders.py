@@ -268,6 +268,13 @@ def test_newtons_iteration_for_inverses_and_roots_step_by_step(way, rng):
     assert_bits(got.inverse_root, np.ldexp(z, -k))
 
 
+def test_newtons_iteration_goes_on_from_a_residual_of_one_half_that_does_not_shrink():
+    a = np.array([[3.0, -0.75], [3.0, 0.75]])
+    result = sf.linalg.newton_inverse(a, format=sf.Format(5, 1))
+    assert result.residuals == [1.0, 1.0, 0.75, 0.75, 0.5, 0.5, 0.1875]
+    assert "no longer shrinks" in result.reason and result.converged
+
+
 def _chain(s, xs, ys, steps):
     for x, y in zip(xs, ys, strict=True):
         s = steps.less(s, x, y)

@@ -131,6 +131,21 @@ def test_gradients_of_several_backward_passes_are_added_in_one_scale():
         np.testing.assert_allclose(got, plain, rtol=1e-5, atol=1e-6)
 
 
+def test_an_earlier_gradient_that_a_lower_common_scale_makes_subnormal_is_rounded_to_nearest():
+    sf.nn.seed(5)
+    model = sf.nn.Sequential(*(sf.nn.Linear(n, m, bias=False) for n, m in ((12, 8), (8, 8), (8, 3))))
+    scaler, weight = sf.optim.LayerwiseLossScale(underflow=1e-12), model[0].weight
+    later = data(1) * (np.arange(12) < 6)  # the other columns of the later gradient are zero
+    with sf.simulate(sf.Policy(compute=sf.FP16, accumulate=sf.FP32, weights=sf.FP32)):
+        scaler.scale((model(data()) * 2.0**-20).sum()).backward()
+        before, high = np.float64(weight.grad), scaler.scale_of(weight)
+        scaler.scale((model(later) * 2.0**15).sum()).backward()
+    low = scaler.scale_of(weight)
+    wanted = sf.round(before * low / high, sf.FP16)[:, 6:]
+    assert np.count_nonzero(wanted != sf.round(before * low / high, sf.FP16, sf.to_odd)[:, 6:]) > 9
+    assert_bits(weight.grad[:, 6:], wanted)
+
+
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
 def test_a_step_that_is_not_finite_is_skipped_and_leaves_the_scale(bad):
     model = sf.nn.MLP([12, 4, 3])
