@@ -417,7 +417,10 @@ def check_precision(format: Format, rounding: Rounding, is_exact: bool = False, 
         return
     square = " (for a square, write x * x)" if operation == "power" else ""
     others = f"; {operation}{square} does not" if operation and not is_exact else ""
-    limit = f"Operations round to formats with at most {MOST_PRECISION} bits of precision, or to FP64 with nearest_even"
+    limit = (
+        f"Operations round to formats with at most {MOST_PRECISION} bits of precision, or to FP64 with nearest_even; "
+        f"{format} has precision {format.precision}, and the mode is {rounding}."
+    )
     advice = (
         f"Use at most {MOST_PRECISION - 1} mantissa bits, or simfloat.FP64 with simfloat.nearest_even. "
         f"simfloat.Format(11, {MOST_PRECISION - 1}) is the widest format with the range of FP64 that has every mode. "
@@ -426,7 +429,7 @@ def check_precision(format: Format, rounding: Rounding, is_exact: bool = False, 
     if format.is_fixed:
         sign = format.bits - format.precision  # a bit of its own, except in the lowest number of two's complement
         advice = f"Such a fixed-point format may have at most {MOST_PRECISION + sign} bits."
-    raise ValueError(f"{limit}; {format} has precision {format.precision}, and the mode is {rounding}. {advice}")
+    raise ValueError(f"{limit} {advice}")
 
 
 @in_usual_environment
