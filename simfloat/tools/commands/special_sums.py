@@ -73,8 +73,10 @@ def _sum(
         if start in ("inf", "-inf", "nan"):
             return None
         start = "0"
-    numbers = [[special_number(text, kind) for text in row] for row, kind in zip([*rows, [start]], kinds, strict=True)]
-    if any(x is None for row in numbers for x in row):
-        return None
-    *vectors, c = (np.array(row, np.float64) for row in numbers)
-    return [*vectors, c[0]]
+    vectors = []
+    for row, kind in zip([*rows, [start]], kinds, strict=True):
+        numbers = {text: special_number(text, kind) for text in set(row)}
+        if None in numbers.values():
+            return None
+        vectors.append(np.array([numbers[text] for text in row], np.float64))
+    return [*vectors[:-1], vectors[-1][0]]
