@@ -427,7 +427,7 @@ def check_precision(format: Format, rounding: Rounding, is_exact: bool = False, 
         f"Sums and {', '.join(sorted(EXACT))} have FP64 in every deterministic mode{others}."
     )
     if format.is_fixed:
-        sign = format.bits - format.precision  # a bit of its own, except in the lowest number of two's complement
+        sign = format.bits - format.precision  # 1, or 0 if the lowest number of two's complement uses this bit
         advice = f"Such a fixed-point format may have at most {MOST_PRECISION + sign} bits."
     raise ValueError(f"{limit} {advice}")
 

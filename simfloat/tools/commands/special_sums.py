@@ -16,7 +16,7 @@ from simfloat.tools.commands.operand_numbers import special_number
 
 #: Sums, by their products at the first place, at the last place, at the last place of the first chunk (`near`), at all
 #: other places (`rest`, by default 1*1), by the start `c` (by default 1), and by the first scale of a and the last
-#: scale of b. A sum whose formats lack one of its numbers has its factors exchanged, or is left out.
+#: scale of b. If a number is not of its format, the factors are exchanged, or the sum is left out.
 SPECIAL_SUMS = (
     *("first:inf*0", "last:0*inf", "first:inf*1 near:-inf*1", "last:1*inf c:-inf", "first:-inf*1 last:1*inf"),
     *("first:nan*1", "last:1*nan", "c:nan", "last:inf*1", "c:inf"),
@@ -54,7 +54,7 @@ def _sum(
     block: int,
     has_addend: bool,
 ) -> list[NDArray[np.float64]] | None:
-    """Return the operands of a special sum; None if a format lacks one of its numbers, or if two places are one."""
+    """Return the operands of a special sum; None if a number is not of its format, or if two places are equal."""
     places = {"first": 0, "near": (2 if chunk is None else min(chunk, terms)) - 1, "last": terms - 1}
     named = [places[key] for key in fields if key in places]
     if len(set(named)) < len(named) or max(named, default=0) >= terms:

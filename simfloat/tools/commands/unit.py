@@ -144,7 +144,7 @@ class Unit(NamedTuple):
         return " ".join(fields)
 
     def _rows_without_result(self, operands: list[NDArray[Any]]) -> NDArray[np.bool_]:
-        """Return True for rows whose result is NaN or negative, if the output's format lacks such numbers."""
+        """Return True for rows whose result is NaN or negative, if the output's format does not have such numbers."""
         case, output, cases = self.case, self.case.kinds[-1], len(operands[0])
         rows = np.zeros(cases, np.bool_)
         draws = [np.zeros((cases, case.draws), np.int64)] if case.draws else []
