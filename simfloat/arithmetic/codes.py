@@ -250,7 +250,10 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     array: NDArray = codes if is_on_gpu(codes) else _as_code_array(codes, format)  # type: ignore[assignment]
     codes = read_codes(codes, format) if array.dtype.kind in "UT" else array
     if codes.dtype.kind not in "iu":
-        raise ValueError(f"Codes are integers, got dtype {codes.dtype}; hexadecimal texts are also accepted.")
+        is_wide = codes.dtype.kind == "f" and codes.size and 8 * codes.dtype.itemsize == format.bits
+        view = f"numpy.asarray(codes).view(numpy.uint{format.bits})"
+        hint = f" If the array contains numbers of {format}, their codes are {view}." if is_wide else ""
+        raise ValueError(f"Codes are integers, got dtype {codes.dtype}; hexadecimal texts are also accepted.{hint}")
     if format.special == "fixed_symmetric":
         _check_symmetric(codes, format)
     numbers = _numbers_by_loop(codes, format)

@@ -231,7 +231,9 @@ def _from_objects(array: NDArray, name: str, reads_texts: bool) -> NDArray:
         except TypeError as error:
             # SciPy's sparse matrices have this method; NumPy sees them as one object. Numbers of mpmath have the other.
             kind = "sparse" if hasattr(element, "toarray") else "mpf" if hasattr(element, "_mpf_") else ""
-            raise ValueError(_no_numbers_message(name, str(error), kind)) from None
+            method = getattr(element, "__name__", "") if callable(element) and not isinstance(element, type) else ""
+            content = f"{error} {method}: call it, as {method}()" if method.isidentifier() else str(error)
+            raise ValueError(_no_numbers_message(name, content, kind)) from None
         except ValueError as error:
             raise ValueError(f"{name} must hold real numbers, and{at_index(place)} {error}.") from None
         if not reads_texts and isinstance(element, str):

@@ -417,13 +417,19 @@ def check_precision(format: Format, rounding: Rounding, is_exact: bool = False, 
         return
     square = " (for a square, write x * x)" if operation == "power" else ""
     others = f"; {operation}{square} does not" if operation and not is_exact else ""
-    raise ValueError(
+    limit = (
         f"Operations round to formats with at most {MOST_PRECISION} bits of precision, or to FP64 with nearest_even; "
-        f"{format} has precision {format.precision}, and the mode is {rounding}. Use at most {MOST_PRECISION - 1} "
-        f"mantissa bits, or simfloat.FP64 with simfloat.nearest_even. simfloat.Format(11, {MOST_PRECISION - 1}) is the "
-        f"widest format with the range of FP64 that has every mode. Sums and {', '.join(sorted(EXACT))} have FP64 in "
-        f"every deterministic mode{others}."
+        f"{format} has precision {format.precision}, and the mode is {rounding}."
     )
+    advice = (
+        f"Use at most {MOST_PRECISION - 1} mantissa bits, or simfloat.FP64 with simfloat.nearest_even. "
+        f"simfloat.Format(11, {MOST_PRECISION - 1}) is the widest format with the range of FP64 that has every mode. "
+        f"Sums and {', '.join(sorted(EXACT))} have FP64 in every deterministic mode{others}."
+    )
+    if format.is_fixed:
+        sign = format.bits - format.precision  # 1, or 0 if the lowest number of two's complement uses this bit
+        advice = f"Such a fixed-point format may have at most {MOST_PRECISION + sign} bits."
+    raise ValueError(f"{limit} {advice}")
 
 
 @in_usual_environment

@@ -50,6 +50,9 @@ class NumpyMethods:
             advice = f": write {instead}" if instead and hasattr(np.ndarray, name) else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
+    def __contains__(self, value: Any) -> bool:
+        return bool(np.any(self == value))  # as NumPy's arrays; the operator `in` compares rows otherwise
+
     def any(self, axis: ArrayAxes = None, keepdims: bool = False) -> Any:
         """Return True if an element along `axis` is not zero, as numpy.any does."""
         return np.any(self.numbers, axis, keepdims=keepdims)  # type: ignore[arg-type]

@@ -171,6 +171,8 @@ def fixed(bits: int, fraction_bits: int = 0, *, signed: bool = True, symmetric: 
 
     Parameters:
         bits: the width of a code: 2 to 54; at most 53 with `symmetric=False`, and 1 to 53 with `signed=False`.
+            Operations, and sums that round each step, accept at most 51 bits, or 50 in these two cases. `round`, and
+            the `output` of an `exact` sum, accept all.
         fraction_bits: the bits after the binary point; a negative number makes the spacing larger than 1.
         signed: False for the integers from 0 to 2^bits - 1; a negative value saturates at 0.
         symmetric: False to include the lowest number of two's complement, -2^(bits - 1). It has no effect on unsigned

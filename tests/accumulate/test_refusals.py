@@ -168,12 +168,16 @@ def test_a_sum_in_a_format_that_is_too_wide_is_refused_with_the_limit_and_with_w
     assert_refused(
         *((lambda format=format: sf.dot([1.0], [1.0], accumulate=format), words) for format in (wide, "e11m51")),
         (lambda: sf.add(1.0, 1.0, wide), "Use at most 49 mantissa bits, or simfloat.FP64 with simfloat.nearest_even"),
+        *((lambda options=options: sf.sequential(sf.fixed(53, 16, **options)), rf"fixed-point .* at most {bits} bits")
+          for bits, options in ((51, {}), (50, {"symmetric": False}), (50, {"signed": False}))),
         (lambda: sf.exp(1.0, sf.FP64, sf.toward_positive),
          r"simfloat.Format\(11, 49\) is the widest format with the range of FP64"),
         *((lambda maker=maker: maker(8, sf.FP16), rf"{maker.__name__}\(8, FP16, FP32\), or {maker.__name__}\(8, FP16,")
           for maker in (sf.blocked, sf.lanes)),
         (lambda: sf.sequential(sf.FP32, products=wide), "precision 52"),
     )  # fmt: skip
+    for format in (sf.fixed(51, 16), sf.fixed(50, symmetric=False), sf.fixed(50, signed=False)):
+        assert sf.sequential(format).format == format
     assert sf.dot([1.0], [2.0**-51], accumulate=sf.exact, output=wide) == 2.0**-51
     nested = sf.kahan(sf.FP16, rounding=sf.stochastic())
     with pytest.raises(ValueError, match="at most 250 stages"):

@@ -113,6 +113,7 @@ def test_bad_input_is_refused():
         (lambda: sf.decode([256], sf.E4M3), "Code 256 is not one of E4M3, whose codes have 8 bits"),
         (lambda: sf.decode([-1], sf.E4M3), "Code -1 is not one of E4M3"),
         (lambda: sf.decode([1.0], sf.E4M3), "Codes are integers, got dtype float64"),
+        (lambda: sf.decode(np.ones(2, np.float16), sf.FP16), r"float16.* codes are .*\.view\(numpy\.uint16\)\."),
         (lambda: sf.decode(np.array([1, "3c"], object), sf.E4M3), "Codes are integers, got dtype object; hexadecimal"),
         (lambda: sf.decode(np.ma.masked_array([1, 2], [0, 1]), sf.E4M3), "codes is a masked array"),
     )

@@ -73,6 +73,7 @@ def test_containers_without_plain_numbers_are_refused():
         ([1j], r"must hold real numbers .*, got dtype complex128; pass the parts, x.real and x.imag"),
         (b"0.1", r"must hold real numbers .*, got dtype \|S3; pass np.asarray\(x\).astype\(str\), the texts"),
         ({1.0}, "must hold real numbers .*, got set"),
+        ({}.values, r"must hold real numbers .*, got builtin_function_or_method values: call it, as values\(\)\."),
     ]:
         with pytest.raises(ValueError, match=message):
             sf.round(x, sf.FP16)

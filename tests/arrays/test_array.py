@@ -281,6 +281,16 @@ def test_comparisons_are_exact_and_of_any_format():
     assert f"{a[1]:.2f} {a[1]} {a}" == f"1.00 1.0 {a!r}"  # csv and % write a single result as a number
 
 
+def test_in_is_true_if_an_element_is_equal_as_for_arrays_of_numpy():
+    numbers = np.array([[1.0, 2.0], [3.0, np.nan]])
+    for data in (numbers, numbers[0], numbers[0, 0], numbers + 1j, np.zeros((0, 2))):
+        x = sf.array(data, sf.FP16)
+        for value in (1.0, 2, 0.1, np.nan, 1 + 1j, Fraction(3), numbers[0]):
+            array = np.asarray(data) if np.iscomplexobj(value) or np.iscomplexobj(data) else np.asarray(data, object)
+            assert (value in x) is (value in array)
+    assert_refused((lambda: "x" in sf.array(numbers, sf.FP16), "'x' is not a number"))
+
+
 def test_assignments_to_a_view_of_an_attribute_are_stored():
     z = sf.array([1 + 2j, 3 - 1j], sf.BF16)
     z.real += 1

@@ -10,6 +10,7 @@ from simfloat.__main__ import main
 from simfloat.arithmetic.testfloat import nan_codes
 from simfloat.sums.test_vectors import read_cases, vectors_of
 from simfloat.tools.commands.operands import Operands
+from simfloat.tools.commands.special_sums import SPECIAL_SUMS
 from simfloat.tools.commands.unit import read_unit
 from tests.bits import assert_bits
 from tests.commands.test_check import write_unit
@@ -86,6 +87,7 @@ def test_operands_without_a_result_in_the_format_are_replaced(tmp_path):
         drawn = Operands(unit.case, unit.terms, unit.cases, unit.seed).draw(0)
         is_replaced = unit._rows_without_result(drawn)
         assert is_replaced.any() and not is_replaced.all() and not np.isnan(vectors.result).any(), text
+        is_replaced[: len(SPECIAL_SUMS) if unit.case.accumulator else 0] = True
         for x, y in zip(vectors.operands, drawn, strict=True):
             if len(drawn) > 1:  # single operands are also replaced if they repeat
                 assert_bits(x[~is_replaced], y[~is_replaced])
@@ -191,7 +193,7 @@ def test_the_cases_of_a_unit_with_power_of_two_scales_find_a_sum_of_exponents_th
             (of_a, of_b), (sf.decode(wrapped, sf.E8M0), np.ones_like(of_b))
         ))  # fmt: skip
         assert np.count_nonzero((x != y) & ~(np.isnan(x) & np.isnan(y))) >= 5
-        assert np.count_nonzero(np.isinf(x)) >= 2 and np.count_nonzero(np.isfinite(x)) >= 170
+        assert np.count_nonzero(np.isinf(x)) >= 2 and np.count_nonzero(np.isfinite(x)) >= 160
 
 
 #: Wrong modes that the cases of an operation show; quotients, roots and products of few bits have few ties or none.

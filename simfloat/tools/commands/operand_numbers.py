@@ -45,3 +45,14 @@ def neighbours(x: NDArray[Any], steps: NDArray[np.int64], kind: Kind) -> NDArray
     lowest = kind.min if kind.signed else 0.0 if kind.has_zero else kind.smallest_subnormal
     moved = sf.nextafter(x, np.where(steps > 0, kind.max, np.where(steps < 0, lowest, x)), kind)
     return np.where(np.isfinite(moved), moved, x).astype(np.float64)
+
+
+def special_number(text: str, format: sf.Format) -> float | None:
+    """Return the special number of a text, or the nearest number to a finite one; None if the format lacks it."""
+    x = float(text.replace("max", repr(float(format.max))))
+    lacks = (np.isnan(x) and not format.has_nan) or (np.isinf(x) and not format.has_infinity)
+    if lacks or (x == 0 and not format.has_zero) or (text[0] == "-" and not format.signed):
+        return None
+    if text == "-0" and not format.has_negative_zero:
+        return None
+    return float(as_numbers(np.array([x]), format)[0]) if np.isfinite(x) else x

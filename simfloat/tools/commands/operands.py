@@ -22,8 +22,10 @@ from simfloat.tools.commands.operand_numbers import (
     exponents_of,
     neighbours,
     random_significands,
+    special_number,
     with_exponents,
 )
+from simfloat.tools.commands.special_sums import special_sums
 
 #: The largest exponent of far larger products that cancel. It is so small that sums in FP16 do not overflow.
 LARGEST_EXPONENT = 13
@@ -99,12 +101,29 @@ class Operands(NamedTuple):
         return SIMFLOAT_NAMES.get(name, name)
 
     def choose(self, lacks_result: Callable[[list[NDArray]], NDArray[np.bool_]] = _none_lacks_result) -> list[NDArray]:
-        """Return the operands of all cases, with NaN among them."""
+        """Return the operands of all cases, with NaN among them. The first cases of a sum are special ones."""
         operands = self._choose(lacks_result)
         repeated = (
             _are_repeated(operands[0], self.case.kinds[0]) if len(operands) == 1 else np.zeros(self.cases, np.bool_)
         )
-        return with_nan(operands, self.case, repeated, lacks_result, self.addend)
+        operands = with_nan(operands, self.case, repeated, lacks_result, self.addend)
+        if self.case.operation == DOT:
+            self._insert_special_sums(operands, lacks_result)
+        return operands
+
+    def _insert_special_sums(
+        self, operands: list[NDArray], lacks_result: Callable[[list[NDArray]], NDArray[np.bool_]]
+    ) -> None:
+        """Replace the first cases by special sums that have results, at most half of all cases."""
+        case = self.case
+        assert case.accumulator is not None
+        kinds = [kind for kind in case.kinds[:-1] if isinstance(kind, sf.Format)]
+        has_addend = self.addend and case.accumulator.takes_initial
+        special = special_sums(kinds, self.terms, case.accumulator.chunk, case.block, has_addend)
+        has_result = ~lacks_result(special)
+        for operand, rows in zip(operands, special, strict=True):
+            chosen = rows[has_result][: (self.cases + 1) // 2]
+            operand[: len(chosen)] = chosen
 
     def _choose(self, lacks_result: Callable[[list[NDArray]], NDArray[np.bool_]]) -> list[NDArray]:
         """Return the operands of all cases.
@@ -194,6 +213,7 @@ class Operands(NamedTuple):
             numbers = codes.astype(f"u{kind.itemsize}").view(kind).astype(object)
         else:
             edges = _edges(kind)
+            edges = edges[~np.isinf(edges)] if is_scale else edges  # a scale is finite or NaN
             codes &= np.uint64(2**kind.bits - 1)
             if kind.special == "fixed_symmetric":  # the lowest code is not a number
                 codes[codes == 2 ** (kind.bits - 1)] = 0
@@ -320,7 +340,7 @@ class Operands(NamedTuple):
             special = [[x] for x in [*edges, *(-x for x in edges if x == np.inf and kinds[0].signed)]]
         else:
             texts = [row.split() for row in SPECIAL.get(len(kinds), "").split(", ")]
-            rows = [[_special_number(*pair) for pair in zip(row, kinds, strict=False)] for row in texts]
+            rows = [[special_number(*pair) for pair in zip(row, kinds, strict=False)] for row in texts]
             special = [[x for x in row if x is not None] for row in rows if None not in row]
         places = np.flatnonzero(np.arange(self.cases) % FAMILIES < NEAR)
         for place, row in zip(places, special, strict=False):
@@ -508,17 +528,6 @@ def _other_operands(
     assert isinstance(of_b, sf.Format)
     of_product = exponents + 1 - words[5] % (precision + 4)
     return [a, with_exponents(random_significands(words[1], words[2]), of_product - exponents_of(a), of_b)]
-
-
-def _special_number(text: str, format: sf.Format) -> float | None:
-    """Return the special number of a text, or the nearest number to a finite one; None if the format lacks it."""
-    x = float(text.replace("max", repr(float(format.max))))
-    lacks = (np.isnan(x) and not format.has_nan) or (np.isinf(x) and not format.has_infinity)
-    if lacks or (x == 0 and not format.has_zero) or (text[0] == "-" and not format.signed):
-        return None
-    if text == "-0" and not format.has_negative_zero:
-        return None
-    return float(as_numbers(np.array([x]), format)[0]) if np.isfinite(x) else x
 
 
 def _are_repeated(x: NDArray[Any], kind: Kind) -> NDArray[np.bool_]:

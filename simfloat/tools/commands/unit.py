@@ -51,7 +51,7 @@ KEYS = {
 }
 
 #: The version of the files of a unit; it changes if the same description gives other files.
-VERSION = 6
+VERSION = 7
 
 #: The defaults and the limits of numbers in a description.
 NUMBERS = {"terms": (4, 1, 4096), "cases": (200, 1, 10**6), "seed": (0, 0, 2**32 - 1)}
@@ -82,14 +82,20 @@ class Unit(NamedTuple):
 
     def operands(self) -> list[NDArray[Any]]:
         """Return the operands of all cases. Those without a result in the output's format are replaced by others."""
-        operands, output = self._with_draws(self._operand_source.choose()), self.case.kinds[-1]
+        operands = self._with_draws(self._operand_source.choose())
+        if self._have_results(operands):
+            return operands
+        return self._with_draws(self._operand_source.choose(self._rows_without_result))
+
+    def _have_results(self, operands: list[NDArray[Any]]) -> bool:
+        """Return True if all results are numbers of the output's format."""
         try:
             results, _ = self.case.compute(operands)
-            if isinstance(output, sf.Format):
+            if isinstance(output := self.case.kinds[-1], sf.Format):
                 sf.encode(results, output)
         except ValueError:
-            return self._with_draws(self._operand_source.choose(self._rows_without_result))
-        return operands
+            return False
+        return True
 
     @property
     def _operand_source(self) -> Operands:
@@ -138,11 +144,14 @@ class Unit(NamedTuple):
         return " ".join(fields)
 
     def _rows_without_result(self, operands: list[NDArray[Any]]) -> NDArray[np.bool_]:
-        """Return True for rows whose result is NaN, or negative if the output's format has no negative numbers."""
+        """Return True for rows whose result is NaN or negative, if the output's format does not have such numbers."""
         case, output, cases = self.case, self.case.kinds[-1], len(operands[0])
         rows = np.zeros(cases, np.bool_)
-        if case.operation == DOT:  # a step of the sum may round to a format without NaN
-            rows = ~np.all([np.isfinite(x).reshape(cases, -1).all(axis=1) for x in operands], axis=0)
+        draws = [np.zeros((cases, case.draws), np.int64)] if case.draws else []
+        if case.operation == DOT:  # a step of the sum may round to a format without infinities or NaN
+            are_finite = np.all([np.isfinite(x).reshape(cases, -1).all(axis=1) for x in operands], axis=0)
+            for row in np.flatnonzero(~are_finite):
+                rows[row] = not self._have_results([operand[row : row + 1] for operand in [*operands, *draws]])
         if not isinstance(output, sf.Format):  # integers and booleans represent every result
             return rows
         kinds = (*case.kinds[:-1], WIDE)
@@ -150,11 +159,10 @@ class Unit(NamedTuple):
         wide = case._replace(kinds=kinds, rounding=sf.to_odd, signature=signature)
         others = np.flatnonzero(~rows)
         try:
-            draws = [np.zeros((cases, case.draws), np.int64)] if case.draws else []
             results = wide.compute([operand[others] for operand in [*operands, *draws]])[0]
         except ValueError:  # not due to the output; writing the file raises the error
             return rows
-        rows[others] = np.isnan(results)
+        rows[others] = np.isnan(results) & (not output.has_nan)
         if not output.signed and not output.is_fixed:
             rows[others] |= results < 0
         return rows

@@ -15,12 +15,13 @@ from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.formats.rounding import MODES, VARIANTS
 from simfloat.sums.vector_cases import case_of
 from simfloat.terminal import argument_type
+from simfloat.tools.commands.special_sums import special_sums
 from simfloat.tools.commands.unit import KEYS, Unit, read_unit
 
 HELP = "write test vectors for RTL, another simulator or another language"
 
 #: The version of the files; it changes whenever one of them does.
-VERSION = 4
+VERSION = 5
 
 CASES = 200
 OPERATIONS = ("round", "add", "subtract", "multiply", "divide", "fma", "sqrt")
@@ -29,7 +30,7 @@ FORMATS = (sf.E4M3, sf.E5M2, sf.FP16, sf.BF16, sf.FP32)
 #: Modes that version 4 added. Their seeds follow those of all other files, whose operands remain the same.
 LATER_MODES = tuple(mode.mode for mode in (sf.nearest_toward_zero, sf.nearest_up, sf.nearest_down))
 
-#: The number of products in a sum, and of sums in a file.
+#: The number of products in a sum, and of sums in a file beside the special ones.
 TERMS, SUMS = 11, 40
 
 #: File name -> the accumulator and the format of its results.
@@ -126,13 +127,14 @@ def _stochastic(rounding: sf.Rounding) -> Iterator[str]:
 
 
 def _sums(accumulator: sf.Accumulator, output: sf.Format) -> Iterator[str]:
-    """Yield lines of: the number of products, their factors in FP16, and the sum."""
+    """Yield lines of: the number of products, their factors in FP16, and the sum. Special sums come first."""
     words = random_words(Draw(0, 2), 0, 2 * SUMS * TERMS + 2).astype(np.int64)[: 2 * SUMS * TERMS]
     # Signs, eleven bits and a few binades: sums have cancellations, ties and subnormal results.
     significands = ((words >> 8) % 2048 + 2048) * (1 - 2 * (words & 1))
     a, b = sf.round(significands * 2.0 ** ((words >> 20) % 16 - 20.0), sf.FP16).reshape(2, SUMS, TERMS)
     a[:, -1], b[::2, -1] = -a[:, 0], b[::2, 0]
-    for x, y in zip(a, b, strict=True):
+    first = special_sums((sf.FP16, sf.FP16, output), TERMS, accumulator.chunk, has_addend=False)
+    for x, y in zip(np.concatenate([first[0], a]), np.concatenate([first[1], b]), strict=True):
         total = sf.dot(x, y, inputs=sf.FP16, accumulate=accumulator, output=output)
         pairs = " ".join(sf.to_hex(np.stack([x, y], axis=1).reshape(-1), sf.FP16))
         yield f"{TERMS} {pairs} {sf.to_hex(total, output)}"
