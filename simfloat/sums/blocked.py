@@ -386,12 +386,13 @@ def _result_format(accumulator: Accumulator) -> Format:
 
 
 def blocked(size: int, inner: Accumulator | FormatLike, outer: Accumulator | FormatLike | None = None) -> Blocked:
-    """Sum runs of `size` products with `inner`, each from zero, and the results of the runs with `outer`.
+    """Sum runs of `size` products with `inner`, and then the results of the runs with `outer`.
 
-    The results are summed as by simfloat.sum. A sequential `outer` adds them unrounded; ``sequential(f, products=g)``
-    first rounds each one to g, as a split-K product does that stores partial sums in g. The last run may be short. With
-    ``inner=tensor_core("hopper", E4M3)`` and ``outer=FP32`` this is the promotion of partial sums in DeepSeek-V3 (arXiv
-    2412.19437, section 3.3.2); with two formats, the chunked sums of Wang et al. (NeurIPS 2018).
+    Each run starts from zero, and the last run may be shorter. `outer` adds the results as simfloat.sum adds numbers.
+    A sequential `outer` does not round a result before it adds it. ``sequential(f, products=g)`` first rounds each
+    result to g, like a split-K product that stores its partial sums in g. With ``inner=tensor_core("hopper", E4M3)``
+    and ``outer=FP32``, partial sums are promoted as in DeepSeek-V3 (arXiv 2412.19437, section 3.3.2). Two formats give
+    the chunked sums of Wang et al. (NeurIPS 2018).
 
     Parameters:
         size: the number of products of a run.

@@ -129,7 +129,8 @@ def sequential(
     follow IEEE 754-2019 section 6.3: under toward_negative, +0 + -0 and x - x are -0.
 
     Parameters:
-        format: the format of the partial sums, or its name.
+        format: the format of the partial sums, or its name. A fixed-point format may have at most 51 bits, or 50 if it
+            is unsigned or not symmetric.
         rounding: the mode of all roundings; by default to nearest even.
         products: the format that products are rounded to before they are added; by default they are exact.
 
@@ -174,7 +175,7 @@ def as_accumulator(x: Accumulator | FormatLike) -> Accumulator:
     except ValueError as error:
         raise ValueError(
             f"accumulate: {error} A sum that is rounded once, at its end, may have any format: "
-            f"accumulate=simfloat.exact, output=simfloat.{format!r}."
+            f"accumulate=simfloat.exact, output=simfloat.{format if format.is_fixed else repr(format)}."
         ) from None
 
 

@@ -33,7 +33,7 @@ from simfloat.arithmetic.testfloat import (
 )
 from simfloat.common import file_path
 from simfloat.environment import in_usual_environment
-from simfloat.formats import FP64, Format, toward_negative, toward_positive
+from simfloat.formats import FP64, Format, Rounding, toward_negative, toward_positive
 from simfloat.formats.catalog import FormatLike
 from simfloat.sums.accumulator import Accumulator
 from simfloat.sums.vector_cases import DOT, Case, case_of, operand_count
@@ -129,7 +129,8 @@ def write_vectors(
     count = 3 if operation == DOT else signature.operands if signature else operand_count(operation)
     needs_format = signature is None or signature.takes_format
     least = count + needs_format
-    if not least <= len(operands_format_rounding) <= count + 2:
+    is_mode = len(operands_format_rounding) == least and isinstance(operands_format_rounding[-1], Rounding)
+    if not least <= len(operands_format_rounding) <= count + 2 or (needs_format and is_mode):
         format_text = (" a, b and c," if operation == DOT else ",") + (" a format," if needs_format else "")
         raise ValueError(
             f"write_vectors takes a path, {operation!r}, its {count} operands{format_text} and a rounding if you "
@@ -151,7 +152,9 @@ def write_vectors(
 def write_cases(path: Path, case: Case, operands: Sequence[Any], stream: Stream | None = None) -> None:
     """Write operands, results and flags of an operation to a file."""
     arrays = _operands(case, operands)
-    fields = [_texts(array, kind) for array, kind in zip(arrays, case.kinds, strict=False)]
+    fields = [
+        _texts(array, kind, f"{name}: ") for array, kind, name in zip(arrays, case.kinds, case.names, strict=False)
+    ]
     result, raised = case.compute(arrays, stream)
     fields.append(_texts(result, case.kinds[-1]))
     columns = [column for field in fields for column in (field.T if field.ndim == 2 else [field.reshape(-1)])]
@@ -164,8 +167,8 @@ def write_cases(path: Path, case: Case, operands: Sequence[Any], stream: Stream 
 def _operands(case: Case, operands: Sequence[Any]) -> list[NDArray]:
     """Return the operands as vectors of one length, or as the matrices of a sum."""
     arrays = [
-        _integers(x, kind) if isinstance(kind, np.dtype) else on_cpu(as_operand(x))
-        for x, kind in zip(operands, case.kinds, strict=False)
+        _integers(x, kind) if isinstance(kind, np.dtype) else on_cpu(as_operand(x, name))
+        for x, kind, name in zip(operands, case.kinds, case.names, strict=False)
     ]
     if case.operation != DOT:
         # np.broadcast_arrays returns arrays that warn when their flags are read, up to NumPy 2.0.
@@ -199,10 +202,13 @@ def _integers(x: Any, dtype: np.dtype) -> NDArray[Any]:
     return array.astype(dtype)
 
 
-def _texts(values: NDArray, kind: Kind) -> NDArray[np.str_]:
-    """Return the codes of numbers, integers or booleans in hexadecimal digits."""
+def _texts(values: NDArray, kind: Kind, name: str = "") -> NDArray[np.str_]:
+    """Return the codes of numbers, integers or booleans in hexadecimal digits; ValueError naming the operand."""
     if isinstance(kind, Format):
-        return hexadecimal_texts(encode(values, kind), kind)
+        try:
+            return hexadecimal_texts(encode(values, kind), kind)
+        except ValueError as error:
+            raise ValueError(f"{name}{error}") from None
     if kind is BOOLEAN:
         return np.where(values, "1", "0")
     codes = values.astype(kind).view(f"u{kind.itemsize}").reshape(-1).tolist()

@@ -62,6 +62,16 @@ class Case(NamedTuple):
         return self.accumulator is None or consists_of_operations(self.accumulator)
 
     @property
+    def names(self) -> list[str]:
+        """The names of the operands."""
+        if self.block:
+            names = ["a", "b", "scales a", "scales b", "c"]
+        else:
+            count = len(self.kinds) - 1 - bool(self.draws)
+            names = ["a", "b", "c"][:count] if count > 1 else ["x"]
+        return [*names, "draws"] if self.draws else names
+
+    @property
     def compares(self) -> bool:
         """True for a comparison."""
         return self.signature is not None and self.signature.operation in COMPARISONS

@@ -100,7 +100,9 @@ def test_wrong_calls_are_refused_before_a_file_is_touched(tmp_path):
     assert_refused(
         (write("plus", 1.0, 1.0, sf.FP16), "operation is 'round' or one of add, subtract"),
         (write("add", 1.0, sf.FP16), "takes a path, 'add', its 2 operands, a format"),
-        (write("add", 1.0, 0.1, sf.FP16), "0.1.* is not a number of FP16"),
+        (write("add", 1.0, 0.1, sf.FP16), "b: 0.1.* is not a number of FP16"),
+        (write("dot", [[1.0]], [[1.0]], sf.FP16, sf.to_odd, accumulate=sf.FP16), "its 3 operands a, b and c, a format"),
+        (write("dot", [[1.0]], None, 0.0, sf.FP16, accumulate=sf.FP16), "b must hold real numbers"),
         (write("f80_mulAdd", 1.0, 1.0, 1.0, sf.FP16), "got 'f80_mulAdd'. Did you mean 'fma'"),
         (write("f16_add", 1.0, 1.0, sf.FP32), "on FP16, got the format FP32"),
         (write("f16_add", 1.0), "its 2 operands, and a rounding"),

@@ -98,7 +98,7 @@ def _compare(path: Path, unit: Unit | None) -> int:
     wrong = "the result differs" if are_wrong[place] else "the flags differ"
     print(f"{path}, line {cases[place][0]}: {wrong}. {_title(case)}:")
     *codes, of_result = _codes_of(cases[place][1], case)
-    for name, operand, kind, of_operand in zip(_names(case), vectors.operands, case.kinds, codes, strict=False):
+    for name, operand, kind, of_operand in zip(case.names, vectors.operands, case.kinds, codes, strict=False):
         print(f"  {name:8} {_text_of(operand[place], kind, of_operand)}")
     print(f"  {'expected':8} {_text_of(result[place], case.kinds[-1])}{_flags(flags, place)}")
     text = _text_of(vectors.result[place], case.kinds[-1], of_result)
@@ -220,13 +220,6 @@ def _title(case: Case) -> str:
         formats += f" and {case.kinds[1]}"
     output = f" to {case.kinds[-1]}" if not case.signature and case.kinds[-1] != case.kinds[0] else ""
     return f"{case.operation}{formats}{output}, {how}"
-
-
-def _names(case: Case) -> list[str]:
-    count, last = len(case.kinds) - 1 - bool(case.draws), ["draws"] if case.draws else []
-    if case.block:
-        return ["a", "b", "scales a", "scales b", "c", *last]
-    return [*(["a", "b", "c"][:count] if count > 1 else ["x"]), *last]
 
 
 def _are_equal(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
