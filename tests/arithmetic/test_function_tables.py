@@ -78,8 +78,9 @@ def test_threads_share_the_work_wherever_no_table_serves(rng, monkeypatch):
         for x, waits, count in ((short, SIZE, 2), (short, 0, 1), (others, 0, 2), (halves, 0, 2), (short, SIZE, 2)):
             for table in tables_of("gelu", sf.BF16):
                 table.elements_before_look = waits
+            pieces.clear()
             got = sf.gelu(x, sf.BF16)
-            assert pieces.pop() == count
+            assert sum(pieces) == (count if count > 1 else 0), "one piece takes no thread"
             assert_bits(got, sf.gelu(x.astype(np.float64), sf.BF16).astype(np.float32))
     finally:
         sf.set_threads(before)
