@@ -29,7 +29,7 @@ from simfloat.plots.figure import (
     style_ticks,
 )
 from simfloat.telemetry import Recorder
-from simfloat.telemetry.advice import Binades, Histogram, count_in_range, format_binades, histogram_of_values
+from simfloat.telemetry.ranges import Binades, Histogram, count_in_range, format_binades, histogram_of_values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

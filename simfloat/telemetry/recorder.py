@@ -418,14 +418,18 @@ class Recorder(AddingObserver):
           of a mask, such as -1e9 or the smallest number, does not count: it is meant to lose the addend. For an
           update, the remedy is a master copy of the weights in FP32 or, in the same format, ``update="kahan"`` or
           ``"stochastic"``. Under these two, no update is lost permanently, although it counts here. An eps that is
-          lost when it is added to a root or a variance also counts, although this does no harm.
+          lost when it is added to a root or a variance also counts, although this does no harm. Therefore the advice
+          about additions comes last if the same path has a square root in the same phase.
         * **a scale** or **a wider format**: of the results that are not exactly zero, more than `lost` underflow, or
           more than `overflow` overflow. The advice is a scale if it would help. In updates it is always the format.
           Exponentials that underflow in a softmax do not count, because they are lost beside the largest one.
-        * With `format`, results outside of its range also count, and the advice names the scale: the largest 2^k that
-          brings no result beyond the range. It helps unless more than `lost` of the results would still be below the
-          range. The size of results that underflowed to zero is unknown. The advice assumes that a scale above 1
-          saves them, and that a scale of 1/2 or less saves results that overflowed.
+        * With `format`, results outside of its range also count, and the advice names the scale of these results: the
+          largest 2^k that takes none of them beyond the range. It helps unless more than `lost` of the results would
+          still be below the range. The size of results that underflowed to zero is unknown. The advice assumes that a
+          scale above 1 saves them, and that a scale of 1/2 or less saves results that overflowed.
+        * With `format`, a line below the table names the largest loss scale that takes no gradient of a layer or
+          parameter beyond the range. The loss scale does not multiply other results of the backward pass, such as
+          1 - tanh(x)^2.
         * Without `format`, a scale helps if only one of the two shares is above its limit and, if that is overflow,
           at most `lost` of the results are subnormal.
 
