@@ -147,6 +147,8 @@ class Recorder(AddingObserver):
     ) -> dict[str, int]:
         """Return the counts by kind, summed over all calls that match.
 
+        A warning says so if the path and the operation match results, but never the same ones: all counts are then 0.
+
         Parameters:
             path: a shell pattern of paths; None for all.
             phase: a phase; None for all.
@@ -204,6 +206,11 @@ class Recorder(AddingObserver):
         The exponents ascend, and the number of zeros follows under the key "zero": ``zeros = histogram.pop("zero")``
         leaves only exponents, to sort or to plot. `simfloat.plots.exponents` plots both.
 
+        The path of a parameter has its gradient in the phase ``backward``. The path of a layer has the gradient of its
+        output as ``operation="cast_gradient"``. Each product that reads this gradient rounds it as an operand. So a
+        linear layer counts it twice, for the gradients of its weight and of its input, and the first layer once. The
+        gradient of the input is the result of the layer's operation, such as ``operation="linear"``.
+
         Parameters:
             path: a shell pattern of paths; None for all.
             phase: a phase; None for all.
@@ -259,7 +266,9 @@ class Recorder(AddingObserver):
             ValueError: in the same cases as `counts`.
         """
         query = Query(path, phase, operation)
-        query.check(key for key, _ in self.entries())
+        keys = [key for key, _ in self.entries()]
+        query.check(keys)
+        query.warn_if_apart(keys)
         with self._lock:
             total = np.zeros((self._series.steps, len(COUNT_NAMES)), np.int64)
             for key, counts in self._series:
@@ -503,6 +512,7 @@ class Recorder(AddingObserver):
         entries = self.entries()
         query.check(key for key, _ in entries)
         total = np.zeros(self._size, np.int64)
+        query.warn_if_apart([key for key, _ in entries])
         for key, events in entries:
             if query.is_match(key):
                 total += events
