@@ -14,8 +14,8 @@ import simfloat as sf
 from experiments.problem import Problem
 from simfloat import nn
 from simfloat.optim import StaticLossScale
-from simfloat.telemetry.advice import Histogram
 from simfloat.telemetry.entries import Key, count_zeros, exponent_counts
+from simfloat.telemetry.ranges import Histogram
 
 #: Samples and their labels.
 Batch = tuple[NDArray, NDArray]

@@ -24,7 +24,7 @@ from simfloat.studies.verdicts import (
     ratio_test,
     search_test,
 )
-from simfloat.telemetry.advice import Histogram, count_in_range, format_binades
+from simfloat.telemetry.ranges import Histogram, count_in_range, format_binades
 
 #: The guide's share of nonzero gradients that are still lost under a scale of 32K.
 THOUSANDTH = 0.001

@@ -14,7 +14,7 @@ from simfloat.plots import COLUMN_WIDTH, FULL_WIDTH, add_legend, draw_curves, dr
 from simfloat.plots.figure import add_title
 from simfloat.plots.formats import percent_text
 from simfloat.studies import Result
-from simfloat.telemetry.advice import count_in_range, format_binades
+from simfloat.telemetry.ranges import count_in_range, format_binades
 
 #: The style of each variant, in both panels.
 STYLES = {"fp32": 0, "master": 1, "fp16-weights": 2}

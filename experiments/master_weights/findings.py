@@ -11,7 +11,7 @@ from experiments.master_weights.ratios import LEAST, MOST
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import HARDLY, MANY, MATCH, all_of, compare, difference_test, search_test
-from simfloat.telemetry.advice import Histogram, count_in_range, format_binades
+from simfloat.telemetry.ranges import Histogram, count_in_range, format_binades
 
 #: The proof of the limits: the gap above a weight is a 1024th of its power of two, and the weight is below twice that.
 HALF = "an update is lost if it is below half a gap, which is between a 4096th and a 2048th of the weight"

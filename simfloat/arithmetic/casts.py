@@ -61,6 +61,12 @@ def cast(format: FormatLike, rounding: RoundingLike = nearest_even, *, scale: Sc
 def scaled(format: FormatLike, scale: Scaling) -> Cast:
     """Make a cast that scales operands and rounds them to nearest even: ``cast(format, scale=scale)``.
 
+    The cast saturates: if the product of an element and its scale is infinite or beyond the largest number of the
+    format, the result is this number with the sign of the product. With :func:`per_tensor`, only infinities saturate.
+    With :func:`delayed`, elements saturate if they are larger than all elements of the operands that determined the
+    scale. With :func:`block`, the largest elements of a block saturate under the rules ``"floor"`` and ``"even"``, and
+    under scales in E4M3, because these scales are rounded.
+
     Parameters:
         format: the format that operands are rounded to, or its name.
         scale: :func:`per_tensor`, :func:`delayed` or :func:`block`.

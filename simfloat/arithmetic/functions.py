@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import cleandoc
+from inspect import cleandoc, signature
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS, REPRESENTABLE, Operation
 from simfloat.arithmetic.flags import Flags
-from simfloat.arithmetic.operands import OperandLike
+from simfloat.arithmetic.operands import MISSING, OperandLike
 from simfloat.arithmetic.operations import operate
 from simfloat.arithmetic.representable import operate_representable
 from simfloat.arithmetic.target import Observer
@@ -132,7 +132,8 @@ def _function(template: Callable[..., Any], row: Operation) -> Any:
     name, (values, result) = row.name, row.example.split(" -> ")
     is_computed = row.accuracy != "representable"
     own = {"_row": row, "operate": operate if is_computed else operate_representable}
-    function: Any = FunctionType(template.__code__, globals() | own, name, template.__defaults__)
+    function: Any = FunctionType(template.__code__, globals() | own, name, (MISSING, *(template.__defaults__ or ())))
+    function.__signature__ = signature(template)
     function.__kwdefaults__, function.__annotations__ = template.__kwdefaults__, template.__annotations__
     function.__qualname__ = name
     meaning = row.meaning[0].lower() + row.meaning[1:] if row.meaning.startswith("The ") else row.meaning

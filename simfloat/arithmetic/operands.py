@@ -175,6 +175,25 @@ def _as_array(x: Any, name: str) -> NDArray:
     return as_rectangular_array(x, name)
 
 
+#: The default of a required argument. Python's own error for a missing argument says nothing about Tensors.
+MISSING: Any = object()
+
+
+def missing_format(name: str, operands: Sequence[Any], operand_names: Sequence[str]) -> TypeError:
+    """Return the error for a call without a format. A Tensor has a method that takes the format from a policy."""
+    message = f"{name}() missing 1 required positional argument: 'format'"
+    tensors = [hasattr(x, "requires_grad") and not is_torch_tensor(x) for x in operands]
+    if not any(tensors):
+        return TypeError(f"{message}. Pass one, such as sf.{name}({', '.join(operand_names)}, sf.FP16).")
+    numbers = ", ".join(f"{x}.data" if is_tensor else x for x, is_tensor in zip(operand_names, tensors, strict=True))
+    first, *others = operand_names
+    tensor = first if tensors[0] else f"sf.Tensor({first})"
+    return TypeError(
+        f"{message}. sf.{name} expects numbers and a format, got a Tensor. Write {tensor}.{name}({', '.join(others)}), "
+        f"to which a policy gives the format, or sf.{name}({numbers}, sf.FP16), which computes without gradients."
+    )
+
+
 def check_not_masked(x: Any, name: str) -> None:
     """Raise ValueError for a masked array, or a sequence with one: NumPy would drop the mask."""
     if hasattr(x, "mask") and hasattr(x, "filled"):

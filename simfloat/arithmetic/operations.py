@@ -18,6 +18,7 @@ from simfloat.arithmetic.machines import CPU, Device, device_of, on_device_of
 from simfloat.arithmetic.operands import (
     FLOAT32,
     LEAST_ALIGNED,
+    MISSING,
     FloatType,
     OperandLike,
     as_operand,
@@ -26,6 +27,7 @@ from simfloat.arithmetic.operands import (
     empty,
     exact_operand,
     flat,
+    missing_format,
 )
 from simfloat.arithmetic.plan import (
     BLOCK,
@@ -67,6 +69,8 @@ def operate(
     out: NDArray[np.floating] | None,
 ) -> Any:
     """Compute a public operation with the arguments of the user; return its results, or a pair of results and flags."""
+    if format is MISSING:
+        raise missing_format(operation.name, operands, operation.operands)
     try:
         arrays = list(map(as_operand, operands, operation.operands))
     except ValueError:  # texts, numbers that float64 cannot represent, or invalid operands

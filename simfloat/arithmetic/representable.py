@@ -13,7 +13,15 @@ from simfloat.arithmetic.catalog import Operation
 from simfloat.arithmetic.exact_operations import operate_exactly
 from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
 from simfloat.arithmetic.machines import CPU, as_array, device_of
-from simfloat.arithmetic.operands import OperandLike, broadcast_shape, broadcast_vectors, exact_operand, flat
+from simfloat.arithmetic.operands import (
+    MISSING,
+    OperandLike,
+    broadcast_shape,
+    broadcast_vectors,
+    exact_operand,
+    flat,
+    missing_format,
+)
 from simfloat.arithmetic.plan import check_out, copied_to_out, output_array, plan_for, round_planned
 from simfloat.arithmetic.sources import ZERO, Elements
 from simfloat.arithmetic.target import Observer, as_target, causes_of_operation
@@ -36,6 +44,8 @@ def operate_representable(
     out: NDArray[np.floating] | None,
 ) -> Any:
     """Compute a public operation with the arguments of the user; return its results, or a pair of results and flags."""
+    if format is MISSING:
+        raise missing_format(operation.name, operands, operation.operands)
     arrays = list(map(exact_operand, operands, operation.operands))
     if any(x.dtype == object for x in arrays):
         return operate_exactly(operation.name, arrays, format, rounding, stream, observer, flags, out, operands)

@@ -92,7 +92,15 @@ def delayed(history: int = HISTORY, margin: int = 0) -> Delayed:
     `history` operands are all zeros, or if they contain an infinity or a NaN, s keeps its last value. s is a float32
     quotient, limited to the positive float32 numbers.
 
-    Histories are part of the state of a simulation. Outside of `simulate` this scaling raises ValueError.
+    The present operand does not determine its own scale. An element x saturates if x s is beyond the largest number of
+    the format: in the first call if abs(x) > max, and later if abs(x) > 2^margin amax. A margin of 1 therefore allows
+    operands to become twice as large before they saturate.
+
+    Histories are part of the state of a simulation, and outside of `simulate` this scaling raises ValueError.
+    ``sim.state["casts"]``, or ``run.state["casts"]`` for a PyTorch model, is a list with a dictionary for each use: its
+    `path`, `phase` and `operation`; for a product of the backward pass the index `operand` of the operand whose
+    gradient it computes; the `factor`, 0 for the left factor of the product and 1 for the right one; its `amaxes`; and
+    `greatest`, the amax of the next scale.
 
     Parameters:
         history: the number of earlier operands that count.
@@ -111,6 +119,10 @@ def delayed(history: int = HISTORY, margin: int = 0) -> Delayed:
         cast(Format(4, 3, special='fn', name='E4M3'), scale=delayed(history=16))
         >>> sf.policies["fp8-delayed"].compute == sf.scaled(sf.E4M3, sf.delayed())
         True
+        >>> with sf.simulate("fp8-delayed") as sim:
+        ...     y = sf.nn.Linear(2, 1, rng=0)(np.array([[3.5, -1.0]]))
+        >>> [sf.E4M3.max / use["greatest"] for use in sim.state["casts"] if use["factor"] == 0]  # the next scale of x
+        [128.0]
     """
     return Delayed(history, margin)
 

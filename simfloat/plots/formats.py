@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.common import matches
 from simfloat.environment import in_usual_environment
 from simfloat.formats.catalog import FormatLike, as_format
 from simfloat.formats.format import Format
@@ -29,7 +30,7 @@ from simfloat.plots.figure import (
     style_ticks,
 )
 from simfloat.telemetry import Recorder
-from simfloat.telemetry.advice import Binades, Histogram, count_in_range, format_binades, histogram_of_values
+from simfloat.telemetry.ranges import Binades, Histogram, count_in_range, format_binades, histogram_of_values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -336,7 +337,8 @@ def _histogram(recorder: Recorder, path: str | None, phase: str | None, operatio
     """Return the exponents of a phase; those of the backward pass without the casts of operands."""
     histogram = recorder.histogram(path, phase, operation=operation)
     if phase == "backward" and operation is None:
-        for cast in sorted({key.operation for key, _ in recorder.entries()} & OPERAND_CASTS):
+        operations = {key.operation for key, _ in recorder.entries() if matches(path, key.path)}
+        for cast in sorted(operations & OPERAND_CASTS):
             for exponent, count in recorder.histogram(path, phase, operation=cast).items():
                 histogram[exponent] -= count
     return histogram

@@ -1,25 +1,23 @@
 """Advice from the counts of a recorder: a wider format, more precision, a scale, or a remedy for the first NaN.
 
-A remedy is an override that widens the role that rounds the counted results. A histogram of exponents shows which
-share of results a format can represent, with or without a scale. For the first NaN, the advice names its place, its
-operands and the remedy.
+A remedy is an override that widens the role that rounds the counted results. For the first NaN, the advice names its
+place, its operands and the remedy.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from glob import escape
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from simfloat.arithmetic.casts import as_cast
 from simfloat.arithmetic.catalog import kind_of
-from simfloat.arithmetic.machines import on_cpu
 from simfloat.arithmetic.target import is_precise, is_wide
-from simfloat.common import Table, as_rectangular_array, table
+from simfloat.common import Table, table
 from simfloat.formats import FP32, FP64
 from simfloat.formats.format import Format
 from simfloat.kernels.rounding.events import BEYOND, CAUSES, DOMAIN, NAN_OPERAND, SUM_BEYOND, SUM_OVERFLOW, ZERO_BY_ZERO
@@ -38,6 +36,7 @@ from simfloat.telemetry.entries import (
     counts_by_name,
     exponent_counts,
 )
+from simfloat.telemetry.ranges import Binades, Histogram, count_in_range, exponent_of_scale, format_binades
 
 #: The roles of the casts of operands before a product.
 CAST_ROLES = {"cast_input": "compute", "cast_weight": "compute_weights", "cast_gradient": "compute_gradients"}
@@ -151,66 +150,6 @@ def is_parameter(path: str, keys: frozenset[Key]) -> bool:
     forward = {key.path for key in keys if key.phase == "forward"}
     layers = forward or {key.path for key in keys if key.path != path}
     return path not in forward and layer in layers
-
-
-Histogram = Mapping[int | str, int]
-
-
-class Binades(NamedTuple):
-    """The binades of a format: exponents from `lowest` to `highest`; from `normal`, numbers have all bits."""
-
-    lowest: int
-    normal: int
-    highest: int
-
-    def shift(self, k: int) -> Binades:
-        """Return the binades of the values that a scale of 2^k brings into these."""
-        return Binades(self.lowest - k, self.normal - k, self.highest - k)
-
-
-class RangeCounts(NamedTuple):
-    """The numbers of nonzero values below the smallest number of a format, within its binades, and beyond them."""
-
-    below: int
-    within: int
-    beyond: int
-
-    @property
-    def share(self) -> float:
-        """The share of values within the range; 1 if there are no values."""
-        return self.within / sum(self) if sum(self) else 1.0
-
-
-def format_binades(format: Format) -> Binades:
-    """Return the binades of the positive numbers of a format, including subnormal numbers."""
-    lowest, normal, largest = (
-        math.frexp(x)[1] - 1 for x in (format.smallest_subnormal, format.smallest_normal, format.max)
-    )
-    return Binades(lowest, normal, largest)
-
-
-def histogram_of_values(values: ArrayLike) -> dict[int | str, int]:
-    """Return the histogram of an array, as in a recorder: finite nonzero values by floor(log2|value|), zeros under
-    "zero".
-    """
-    numbers = as_rectangular_array(on_cpu(values), "values", np.float64)
-    numbers = numbers[np.isfinite(numbers)]
-    exponents = np.frexp(numbers[numbers != 0])[1] - 1
-    distinct, occurrences = np.unique(exponents, return_counts=True)
-    counts = dict(zip(distinct.tolist(), occurrences.tolist(), strict=True))
-    return counts | {"zero": int(np.count_nonzero(numbers == 0))}
-
-
-def count_in_range(histogram: Histogram, binades: Binades) -> RangeCounts:
-    """Count the values of a histogram below, within and beyond the binades; zeros are left out.
-
-    A histogram contains only exponents. A value that is rounded up to the smallest number, or beyond the largest
-    number in its own binade, is therefore counted by the binade of the value before rounding.
-    """
-    exponents = {int(exponent): number for exponent, number in histogram.items() if exponent != "zero"}
-    below = sum(number for exponent, number in exponents.items() if exponent < binades.lowest)
-    beyond = sum(number for exponent, number in exponents.items() if exponent > binades.highest)
-    return RangeCounts(below, sum(exponents.values()) - below - beyond, beyond)
 
 
 Entries = list[tuple[Key, NDArray[np.int64]]]
@@ -327,11 +266,11 @@ def _remedy(source: Key, entries: Entries) -> Remedy | None:
     return remedy(at, keys, is_fp32=False, sums=sums)
 
 
-#: Range of exponents in which a scale is a normal number of float64.
-LEAST_SCALE, GREATEST_SCALE = -1022, 1023
-
 #: Minimum number of binades between the results of a mask and all others.
 MASK_GAP = 8
+
+#: The roots of which an eps keeps the reciprocal finite.
+ROOTS = ("sqrt", "rsqrt")
 
 WIDER, SCALE, PRECISION = "a wider format", "a scale", "more precision"
 
@@ -355,7 +294,12 @@ class Advice(NamedTuple):
 
 
 class AdviceList(tuple[Advice, ...]):
-    """All advice: the first NaN, overflows, then the rest, with the largest share first. It prints as a table."""
+    """All advice: the first NaN, overflows, the rest, and additions of an eps, each with the largest share first.
+
+    It prints as a table, with a line below it for the loss scale, if there is advice to use one.
+    """
+
+    loss_scale_text = ""
 
     def table(self) -> Table:
         """Return a table with a line for each advice."""
@@ -364,14 +308,14 @@ class AdviceList(tuple[Advice, ...]):
         return table(rows)
 
     def __repr__(self) -> str:
-        return (
-            self.table()
-            if self
-            else "Nothing to advise: no NaN was made, and no share of lost results is above the limits."
-        )
+        if not self:
+            return "Nothing to advise: no NaN was made, and no share of lost results is above the limits."
+        return f"{self.table()}\n{self.loss_scale_text}" if self.loss_scale_text else self.table()
 
     def _repr_html_(self) -> str:
-        return self.table()._repr_html_() if self else f"<p>{self!r}</p>"
+        if not self:
+            return f"<p>{self!r}</p>"
+        return self.table()._repr_html_() + (f"<p>{self.loss_scale_text}</p>" if self.loss_scale_text else "")
 
 
 class Limits(NamedTuple):
@@ -389,19 +333,19 @@ def list_advice(
     policy: Policy | None = None,
     storage: Format = FP64,
 ) -> AdviceList:
-    """Return the advice about the first NaN, then overflows, then the rest, with the largest share first.
+    """Return the advice about the first NaN, overflows, the rest, and additions of an eps, the largest share first.
 
     `format` is the present or future format of results, if known, `policy` the policy of the run, and `storage` the
     widest format that the tensors of the model can represent.
     """
     binades, keys = None if format is None else format_binades(format), [key for key, _ in entries]
-    overflows, others = list[Advice](), list[Advice]()
+    overflows, others, additions_of_eps = list[Advice](), list[Advice](), list[Advice]()
     own_types = policy is not None and is_written(policy)
     for key, events in entries:
         wide = are_wide(events) if format is None else is_wide(format)
         precise = are_precise(events) if format is None else is_precise(format)
         for advice, is_fp32, sums in (
-            (_range_advice(key, events, binades, limits), wide, False),
+            (_range_advice(key, events, binades, limits, frozenset(keys)), wide, False),
             (_lost_addend_advice(key, events, limits), precise, False),
             (_sum_advice(key, events, limits), False, True),
         ):
@@ -412,10 +356,45 @@ def list_advice(
                 is_kept = _is_kept_by_update(policy, key, advice)
                 chosen = None if is_kept else remedy_in_own_types(chosen, is_lost=_is_lost(key, advice))
             is_overflow = sums or advice.need != PRECISION and _share_beyond(key, events, binades) > limits.overflow
-            (overflows if is_overflow else others).append(_with_override(advice, chosen, key, own_types))
+            is_of_eps = advice.need == PRECISION and _may_add_eps(key, keys)
+            group = overflows if is_overflow else additions_of_eps if is_of_eps else others
+            group.append(_with_override(advice, chosen, key, own_types))
     at_first = [] if first is None else [_nan_advice(first, entries, own_types)]
-    by_share = (sorted(part, key=lambda advice: -advice.share) for part in (overflows, others))
-    return AdviceList([*at_first, *chain(*by_share)])
+    by_share = (sorted(part, key=lambda advice: -advice.share) for part in (overflows, others, additions_of_eps))
+    advice_list = AdviceList([*at_first, *chain(*by_share)])
+    if binades is not None and any(each.need == SCALE and each.phase == "backward" for each in advice_list):
+        advice_list.loss_scale_text = _loss_scale_text(entries, binades, format, policy)
+    return advice_list
+
+
+def _loss_scale_text(entries: Entries, binades: Binades, format: Format | None, policy: Policy | None) -> str:
+    """Say how large a loss scale may be; empty if no gradient was counted.
+
+    A loss scale multiplies the gradients of parameters and layers. The other results of a backward pass include
+    derivatives, which it does not multiply, such as 1 - tanh(x)^2.
+    """
+    keys = frozenset(key for key, _ in entries)
+    exponents = [
+        exponent_of_scale(exponent_counts(events), binades, smaller=_count_overflows(key, events) > 0)
+        for key, events in entries
+        if _is_gradient(key, keys, policy) and any(exponent_counts(events).values())
+    ]
+    if not exponents:
+        return ""
+    return f"A loss scale of up to 2^{min(exponents)} takes no gradient of a layer or parameter beyond {format}."
+
+
+def _is_gradient(key: Key, keys: frozenset[Key], policy: Policy | None) -> bool:
+    """True for results that a loss scale multiplies, without those that a scaled cast divides by their own scale."""
+    if key.phase != "backward":
+        return False
+    if key.operation == "cast_gradient":
+        return policy is None or as_cast(policy.recipe(key.path).compute_gradients).scale is None
+    if key.operation in CAST_ROLES or kind_of(key.operation) == CONTRACTION:
+        return key.operation not in CAST_ROLES
+    # A recorder of the backward pass alone distinguishes parameters from layers only below the product of a layer.
+    layer = key._replace(path=key.path.rpartition(".")[0], operation="cast_gradient")
+    return is_parameter(key.path, keys) and (layer in keys or any(each.phase != "backward" for each in keys))
 
 
 def _with_override(
@@ -428,6 +407,11 @@ def _with_override(
     change = program_remedy_text(key, is_divisor=is_divisor)
     why = advice.why if chosen is not None else f"{advice.why}; in the program: {change}"
     return advice._replace(why=why, override=str(chosen or ""))
+
+
+def _may_add_eps(key: Key, keys: Iterable[Key]) -> bool:
+    """True for additions beside a square root, as in an optimizer or a norm: an eps that they lose does no harm."""
+    return key.operation == "add" and any(key._replace(operation=root) in keys for root in ROOTS)
 
 
 def _is_kept_by_update(policy: Policy | None, key: Key, advice: Advice) -> bool:
@@ -515,7 +499,9 @@ def _count_masked(histogram: Histogram) -> int:
     return 0
 
 
-def _range_advice(key: Key, events: NDArray[np.int64], binades: Binades | None, limits: Limits) -> Advice | None:
+def _range_advice(
+    key: Key, events: NDArray[np.int64], binades: Binades | None, limits: Limits, keys: frozenset[Key]
+) -> Advice | None:
     counts, histogram = counts_by_name(events), exponent_counts(events)
     nonzero = _count_nonzero(events)
     outside = count_in_range(histogram, binades) if binades else None
@@ -527,7 +513,7 @@ def _range_advice(key: Key, events: NDArray[np.int64], binades: Binades | None, 
         return None
     words = [f"{_percent(share)} {verb}" for share, verb in ((below, "underflow"), (beyond, "overflow")) if share]
     if binades:
-        k = _exponent_of_scale(histogram, binades, smaller=overflow / nonzero > limits.overflow)
+        k = exponent_of_scale(histogram, binades, smaller=overflow / nonzero > limits.overflow)
         left = count_in_range(histogram, binades.shift(k)).below + (counts["underflow"] if k <= 0 else 0)
         helps = left / nonzero <= limits.lost
     else:
@@ -535,16 +521,9 @@ def _range_advice(key: Key, events: NDArray[np.int64], binades: Binades | None, 
         helps = beyond <= limits.overflow or max(below, subnormal) <= limits.lost
     if not helps or key.phase == "update":
         return Advice(*key, WIDER, max(below, beyond), None, ", ".join(words))
-    if k is not None:
-        words.append(f"up to 2^{k} fits")
+    if k is not None and (key.phase == "forward" or _is_gradient(key, keys, None)):
+        words.append(f"these results times up to 2^{k} fit")
     return Advice(*key, SCALE, max(below, beyond), None if k is None else 2.0**k, ", ".join(words))
-
-
-def _exponent_of_scale(histogram: Histogram, binades: Binades, *, smaller: bool) -> int:
-    """Return log2 of the largest scale that brings no result beyond the format; at most -1 if `smaller` is True."""
-    highest = max((exponent for exponent in histogram if isinstance(exponent, int)), default=binades.normal)
-    room = min(max(binades.highest - highest, LEAST_SCALE), GREATEST_SCALE)
-    return min(room, -1) if smaller else room
 
 
 def _percent(share: float) -> str:

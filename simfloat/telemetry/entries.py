@@ -155,6 +155,14 @@ class Query(NamedTuple):
             phase=(self.phase, [key.phase for key in keys]),
         )
 
+    def warn_if_apart(self, keys: Sequence[Key]) -> None:
+        """Issue a warning if the path and the operation match keys, but no key, of any phase, matches both."""
+        paths, operations = [key.path for key in keys], [key.operation for key in keys]
+        try:
+            select_rows(keys, path=(self.path, paths), operation=(self.operation, operations))
+        except ValueError as error:
+            common.warn(f"All counts are 0: {error}")
+
 
 def check_phase(phase: str | None) -> None:
     """Raise ValueError, with the nearest name, if the phase is unknown."""

@@ -147,6 +147,8 @@ class Recorder(AddingObserver):
     ) -> dict[str, int]:
         """Return the counts by kind, summed over all calls that match.
 
+        A warning says so if the path and the operation match results, but never the same ones: all counts are then 0.
+
         Parameters:
             path: a shell pattern of paths; None for all.
             phase: a phase; None for all.
@@ -204,6 +206,11 @@ class Recorder(AddingObserver):
         The exponents ascend, and the number of zeros follows under the key "zero": ``zeros = histogram.pop("zero")``
         leaves only exponents, to sort or to plot. `simfloat.plots.exponents` plots both.
 
+        The path of a parameter has its gradient in the phase ``backward``. The path of a layer has the gradient of its
+        output as ``operation="cast_gradient"``. Each product that reads this gradient rounds it as an operand. So a
+        linear layer counts it twice, for the gradients of its weight and of its input, and the first layer once. The
+        gradient of the input is the result of the layer's operation, such as ``operation="linear"``.
+
         Parameters:
             path: a shell pattern of paths; None for all.
             phase: a phase; None for all.
@@ -259,7 +266,9 @@ class Recorder(AddingObserver):
             ValueError: in the same cases as `counts`.
         """
         query = Query(path, phase, operation)
-        query.check(key for key, _ in self.entries())
+        keys = [key for key, _ in self.entries()]
+        query.check(keys)
+        query.warn_if_apart(keys)
         with self._lock:
             total = np.zeros((self._series.steps, len(COUNT_NAMES)), np.int64)
             for key, counts in self._series:
@@ -419,14 +428,18 @@ class Recorder(AddingObserver):
           of a mask, such as -1e9 or the smallest number, does not count: it is meant to lose the addend. For an
           update, the remedy is a master copy of the weights in FP32 or, in the same format, ``update="kahan"`` or
           ``"stochastic"``. Under these two, no update is lost permanently, although it counts here. An eps that is
-          lost when it is added to a root or a variance also counts, although this does no harm.
+          lost when it is added to a root or a variance also counts, although this does no harm. Therefore the advice
+          about additions comes last if the same path has a square root in the same phase.
         * **a scale** or **a wider format**: of the results that are not exactly zero, more than `lost` underflow, or
           more than `overflow` overflow. The advice is a scale if it would help. In updates it is always the format.
           Exponentials that underflow in a softmax do not count, because they are lost beside the largest one.
-        * With `format`, results outside of its range also count, and the advice names the scale: the largest 2^k that
-          brings no result beyond the range. It helps unless more than `lost` of the results would still be below the
-          range. The size of results that underflowed to zero is unknown. The advice assumes that a scale above 1
-          saves them, and that a scale of 1/2 or less saves results that overflowed.
+        * With `format`, results outside of its range also count, and the advice names the scale of these results: the
+          largest 2^k that takes none of them beyond the range. It helps unless more than `lost` of the results would
+          still be below the range. The size of results that underflowed to zero is unknown. The advice assumes that a
+          scale above 1 saves them, and that a scale of 1/2 or less saves results that overflowed.
+        * With `format`, a line below the table names the largest loss scale that takes no gradient of a layer or
+          parameter beyond the range. The loss scale does not multiply other results of the backward pass, such as
+          1 - tanh(x)^2.
         * Without `format`, a scale helps if only one of the two shares is above its limit and, if that is overflow,
           at most `lost` of the results are subnormal.
 
@@ -500,6 +513,7 @@ class Recorder(AddingObserver):
         entries = self.entries()
         query.check(key for key, _ in entries)
         total = np.zeros(self._size, np.int64)
+        query.warn_if_apart([key for key, _ in entries])
         for key, events in entries:
             if query.is_match(key):
                 total += events

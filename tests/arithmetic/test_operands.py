@@ -79,6 +79,24 @@ def test_containers_without_plain_numbers_are_refused():
             sf.round(x, sf.FP16)
 
 
+def test_a_missing_format_is_asked_for_and_a_tensor_has_a_method_without_it():
+    t = sf.Tensor(np.ones(3, np.float32))
+    for call, words in (
+        (
+            lambda: sf.exp(t),
+            r"got a Tensor. Write x.exp\(\), .* policy .*, or sf.exp\(x.data, sf.FP16\), which computes",
+        ),
+        (lambda: sf.floor(t), r"sf.floor expects numbers and a format, got a Tensor. Write x.floor\(\)"),
+        (lambda: sf.add(t, t), r"Write a.add\(b\), .*, or sf.add\(a.data, b.data, sf.FP16\)"),
+        (lambda: sf.add(2.0, t), r"Write sf.Tensor\(a\).add\(b\), .*, or sf.add\(a, b.data, sf.FP16\)"),
+        (lambda: sf.add(2.0, 3.0), r"Pass one, such as sf.add\(a, b, sf.FP16\).$"),
+    ):
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'format'.*" + words):
+            call()
+    with sf.simulate("fp16-standard"):
+        assert_bits(t.add(t).exp().data, sf.exp(sf.add(t.data, t.data, sf.FP16), sf.FP16))
+
+
 def test_elements_of_transposed_matrices_come_in_their_order():
     for shape in ((256, 512), (77, 256), (3, 40, 256), (16, 1024)):
         x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)

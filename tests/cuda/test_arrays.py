@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("numba_cuda", reason="needs numba-cuda")
 
 import simfloat as sf  # noqa: E402
-from simfloat.telemetry.advice import histogram_of_values  # noqa: E402
+from simfloat.telemetry.ranges import histogram_of_values  # noqa: E402
 from tests.cuda.cases import arrays, compare, given, results  # noqa: E402
 from tests.cuda.cases.arrays import X, Y  # noqa: E402
 from tests.cuda.devices import StandIn  # noqa: E402

@@ -225,7 +225,7 @@ def test_the_same_fault_of_many_layers_is_fixed_in_all_and_one_that_is_left_is_r
 
     found = diagnosed("fp16-master")
     *mended, last = found.faults
-    assert all(fault.verified for fault in mended)
+    assert {fault.verified for fault in mended} == {most == 24}, "the loss is finite only without any of them"
     assert last.verified is (most == 24) and (diagnosed(found.policy).faults == ()) is last.verified
 
 

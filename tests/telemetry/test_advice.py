@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.telemetry.advice import Binades, RangeCounts, count_in_range, format_binades, remedy
+from simfloat.telemetry.advice import remedy
 from simfloat.telemetry.entries import Key
+from simfloat.telemetry.ranges import Binades, RangeCounts, count_in_range, format_binades
 
 
 def recorded(x, format, phase="forward"):
@@ -85,6 +86,35 @@ def test_gradients_known_to_underflow_are_named_and_the_scale_saves_them():
     scale = min(each.scale for each in after.advise("fp16"))
     saved = gradients(2.0**-20 * scale, fp16)
     assert saved.counts()["overflow"] == 0 and not saved.advise("fp16")
+
+
+def test_a_line_of_its_own_names_the_loss_scale_which_multiplies_gradients_and_no_other_derivatives():
+    def backward(policy, scale):
+        model = sf.nn.Sequential(sf.nn.Linear(3, 4, rng=0), sf.nn.Tanh(), sf.nn.Linear(4, 2, rng=1))
+        with sf.simulate(policy, observer=(recorder := sf.Recorder(phase="backward"))):
+            (model(np.full((8, 3), 0.125)) * (2.0**-28 * scale)).sum().backward()
+        return recorder
+
+    advice = backward("fp32", 1.0).advise(sf.FP16)
+    # The gradient of the last bias is 8 * 2^-28, and 2^15 is a binade of FP16.
+    line = "A loss scale of up to 2^40 takes no gradient of a layer or parameter beyond FP16."
+    assert repr(advice).splitlines()[-1] == line and line in advice._repr_html_()
+    assert "these results times up to 2^" in next(each.why for each in advice if each.operation == "linear")
+    assert not any("up to" in each.why for each in advice if each.path == "1"), "1 - tanh(x)^2 is not scaled"
+    for scale, overflows in ((2.0**40, 0), (2.0**41, 2)):
+        assert backward("fp16-standard", scale).counts()["overflow"] == overflows
+
+
+def test_additions_of_an_eps_come_last():
+    recorder, x = sf.Recorder(), np.random.default_rng(0).standard_normal((8, 4))
+    model = sf.nn.Sequential(sf.nn.Linear(4, 4, rng=0), sf.nn.LayerNorm(4))
+    optimizer = sf.optim.AdamW(model.parameters(), lr=1e-4)
+    with sf.simulate("bf16-standard", observer=recorder):
+        model(x).square().sum().backward()
+        optimizer.step()
+    advice = recorder.advise()
+    of_eps = [each.operation == "add" and (each.path == "1" or each.path.endswith(".update")) for each in advice]
+    assert advice[0].operation == "update" and of_eps == sorted(of_eps) and sum(of_eps) == 5
 
 
 def test_updates_known_to_be_lost_are_named_first():

@@ -368,3 +368,25 @@ def test_places_that_one_did_not_see_are_named():
 def test_other_things_are_refused():
     with pytest.raises(ValueError, match="diff takes another Recorder, got a dict"):
         sf.Recorder().diff({})
+
+
+def test_the_gradient_at_the_output_of_a_layer_is_counted_by_each_product_that_reads_it():
+    recorder, model = sf.Recorder(), sf.nn.MLP([3, 4, 2], rng=0)
+    with sf.simulate("fp32", observer=recorder):
+        (model(np.ones((5, 3))) * 2.0**-9).sum().backward()
+    assert recorder.histogram("head", "backward", operation="cast_gradient") == {-9: 2 * 5 * 2, "zero": 0}
+    assert recorder.counts("hidden.0", "backward", operation="cast_gradient")["total"] == 5 * 4, "data need no gradient"
+    assert recorder.counts("head", "backward", operation="linear")["total"] == 5 * 4, "the gradient of its input"
+
+
+def test_a_path_without_the_operation_has_no_counts_and_says_so():
+    recorder, model = sf.Recorder(), sf.nn.MLP([3, 4, 2], rng=0)
+    with sf.simulate("fp32", observer=recorder):
+        model(np.ones((5, 3)))
+    words = r"All counts are 0: path 'head' and operation 'relu' match no row together: .*cast_weight, linear, add"
+    for read in (recorder.counts, recorder.histogram, recorder.series):
+        with pytest.warns(UserWarning, match=words):
+            found = read("head", operation="relu")
+        assert not any(np.any(value) for value in found.values())
+    # A place without results in a phase is no contradiction.
+    assert recorder.counts("head", "backward", operation="linear")["total"] == 0

@@ -67,6 +67,26 @@ def test_products_in_narrow_types_are_summed_as_the_policy_says_scaled_in_fp32_a
         simulated(lambda: torch._scaled_mm(a, b, torch.rand(16, 2), columns, out_dtype=torch.bfloat16))
 
 
+def test_a_norm_takes_parameters_of_its_type_or_of_float32_as_in_pytorch():
+    norms = {
+        "layer_norm": lambda x, w: F.layer_norm(x, (4,), w, w),
+        "group_norm": lambda x, w: F.group_norm(x, 2, w, w),
+        "batch_norm": lambda x, w: F.batch_norm(x, None, None, w, w, True),
+    }
+    for name, norm in norms.items():
+        for dtype in (torch.float32, *NARROW):
+            for other in (torch.float32, *NARROW):
+                x, w = normal(6, 4, dtype=dtype), torch.ones(4, dtype=other)
+                if other in (dtype, torch.float32):
+                    assert simulated(norm, x, w).dtype == norm(x, w).dtype == dtype
+                    continue
+                with pytest.raises(RuntimeError, match="mixed dtype"):
+                    norm(x, w)
+                words = f"{name} takes parameters of .*{dtype}.* as in PyTorch, got {other}; convert one of them"
+                with pytest.raises(ValueError, match=words):
+                    simulated(norm, x, w)
+
+
 def test_a_narrow_model_trains_in_its_own_type():
     for dtype in NARROW:
         model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.Flatten(), nn.Linear(16, 3)).to(

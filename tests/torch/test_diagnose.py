@@ -206,6 +206,37 @@ class Float8(nn.Module):
         return (x @ w.T).float()
 
 
+class HalfNorm(nn.Module):
+    """A norm of float32 inputs that computes in FP16, so that a large row becomes zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        half = x.half()
+        return (half * torch.rsqrt(half.pow(2).mean(-1, keepdim=True) + 1e-5)).to(x.dtype) * self.weight
+
+
+class LargeHead(nn.Module):
+    """A program with one result beyond FP16, which the loss scales down in float32."""
+
+    def __init__(self, *last):
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner, self.head = nn.Linear(4, 4), nn.Linear(4, 1)
+        self.last = nn.Sequential(*last)
+        nn.init.constant_(self.head.weight, 4e4)
+        nn.init.constant_(self.head.bias, 4e4)
+
+    def forward(self, x):
+        return self.last(self.head(torch.tanh(self.inner(x))))
+
+
+def scaled_down_loss(output, y):
+    return (output.float() * 1e-6 - y.float()).square().mean()
+
+
 def small_loss(output, y):
     return F.mse_loss(output, y) * 2.0**-21
 
@@ -234,6 +265,15 @@ PROGRAMS = {
     "a loss that overflows": (
         perceptron_of(nn.Tanh()), F.mse_loss, (INPUTS, 1000 * PRODUCTS), HALF, None,
         ("infinity", "forward", "", "multiply"), r"compute the loss in float32, by loss_fn\(model\(x\).float\(\), y\)",
+    ),
+    "a result beyond FP16": (
+        LargeHead(), scaled_down_loss, (INPUTS, PRODUCTS), HALF, None,
+        ("infinity", "forward", "head", "add"), "run 'head' in float32 and keep its result in float32, .*without .to",
+    ),
+    "rows that a norm in FP16 makes zero": (
+        nn.Sequential(HalfNorm(), perceptron_of(nn.Tanh())), lambda z, y: F.mse_loss(100 * z, y),
+        (INPUTS * (1 + 2000 * (torch.arange(16) < 7))[:, None], PRODUCTS), None, None,
+        ("infinity", "forward", "0", "power"), "run '0' in float32 .* in place of its own conversions",
     ),
     "updates that BF16 loses": (
         perceptron_of(nn.Tanh()), F.mse_loss, (INPUTS, PRODUCTS), BF16, sgd(1e-4),
@@ -279,6 +319,25 @@ def test_a_fault_of_a_program_has_a_verified_remedy_in_the_program(name):
     assert re.search(words, fault.override), fault.override
     assert abs(found.losses["mended"][-1] / found.losses["reference"][-1] - 1) < 0.02
     assert type(found.policy) is sf.Policy
+
+
+def test_a_remedy_that_leaves_the_loss_infinite_is_not_verified_and_a_mask_needs_a_mask():
+    for last in (nn.Linear(1, 1), nn.GroupNorm(1, 1)):  # neither takes a result in float32
+        found = sf.diagnose(
+            LargeHead(last).half(), scaled_down_loss, [(INPUTS.half(), PRODUCTS.half())], "as-written", steps=1
+        )
+        assert not any(map(np.isfinite, found.losses["mended"] + found.losses["policy"]))
+        (fault,) = found
+        assert (fault.path, fault.operation, fault.verified) == ("head", "add", False)
+        assert "mask" not in fault.override
+    # A large factor of the loss is not the number of a mask.
+    large = lambda z, y: (z * 1e6 - y).float().mean()  # noqa: E731
+    (fault, *_) = sf.diagnose(nn.Linear(4, 1).half(), large, [(INPUTS.half(), PRODUCTS.half())], "as-written", steps=1)
+    assert fault.override == "in the program: compute the loss in float32, by loss_fn(model(x).float(), y)"
+    # A large factor of zeros and ones is.
+    masked = lambda z, y: ((z + (1 - (y > 0).half()) * -1e9).softmax(1) * y).sum()  # noqa: E731
+    (fault,) = sf.diagnose(nn.Linear(4, 1).half(), masked, [(INPUTS.half(), PRODUCTS.half())], "as-written", steps=1)
+    assert fault.verified and "mask by torch.finfo(x.dtype).min" in fault.override
 
 
 def test_a_healthy_program_raises_no_alarm():

@@ -95,6 +95,19 @@ def test_recomputation_sees_the_draws_and_the_scales_of_the_first_pass_and_is_co
         assert program is not blocks or other == state, "what follows draws as if nothing had run twice"
 
 
+def test_the_gradients_of_a_residual_connection_are_added_outside_of_a_reentrant_part():
+    def residual(m, x):
+        for block in m.blocks:
+            x = x + m.again(block, x)
+        return x
+
+    for policy, is_same in (("bf16-standard", True), (STOCHASTIC, False)):
+        plain, counts, _ = trained(residual, policy, None)
+        assert trained(residual, policy, False)[:2] == (plain, counts)
+        found, other_counts, _ = trained(residual, policy, True)
+        assert (found == plain) is is_same and other_counts != counts
+
+
 def test_checkpoints_outside_of_a_block_are_pytorchs_own():
     before = vars(torch.utils.checkpoint.CheckpointFunction)["forward"]
     trained(blocks, "fp32", True)

@@ -16,6 +16,7 @@ from simfloat.analysis.diagnosis.faults import (
     find_stalled_moments,
     find_underflowing_moments,
     mend_first_faults,
+    withdraw_if_not_finite,
 )
 from simfloat.analysis.diagnosis.gradients import (
     GRADIENT_FAULTS,
@@ -59,20 +60,25 @@ def diagnose(
     * Lost updates (w + u = w for a quarter of the weights of a parameter), weight decay that changes nothing, moments
       that never decay, and moments that underflow.
     * Underflow that removes a tenth of the gradient of a parameter, saturation or sums in narrow accumulators that
-      change a gradient by a tenth, and gradients that are zero. The gradient under the reference at the same weights is
-      the comparison.
+      change a gradient by a tenth, and gradients that are zero.
 
-    Each fault has the overrides that fix it, and `verified` is True if another training has confirmed them. The
-    fault also names another loss scale, or a larger eps of a layer that divides by zero, if it helps. The attributes of
-    a fault are `path`, `operation`, `phase`, `step`, `cause`, `operands` and `override`.
+    These shares are relative to the 2-norm of the gradient that the reference computes at the same weights. Underflow
+    is measured for each parameter, relative to the gradient of this parameter. Parameters with less than 1e-4 of the
+    norm of all gradients are left out, because their gradients may consist of rounding errors. Saturation and sums are
+    measured in the same way, but relative to at least a tenth of the norm of all gradients.
+
+    Each fault has the overrides that fix it. `verified` is True if another training with them no longer has the fault.
+    For a NaN or an infinity, the loss and the gradients of the same step must also be finite with all verified
+    remedies. The fault also names another loss scale, or a larger eps of a layer that divides by zero, if it helps. The
+    attributes of a fault are `path`, `operation`, `phase`, `step`, `cause`, `operands` and `override`.
 
     No role widens a result under a policy that follows the dtypes of a program, such as ``"as-written"``. The reference
     is then the same program in float32. A remedy is a change of the program, such as an upcast, a larger eps, another
     mask, a master copy or a loss scale. A training of a copy with this change verifies it.
 
     An event is not a fault of the policy if the reference has it in the same step, at the same place and in as many
-    elements. An event that does no harm, such as the overflow of a mask, is not a fault either. The arguments are not
-    changed.
+    elements. An overflow that does no harm, such as the overflow of a mask, is not a fault either: it changes the
+    gradient of no parameter by a tenth of this gradient, and leaves the loss finite. The arguments are not changed.
 
     Parameters:
         model: a simfloat.nn.Module or a torch.nn.Module.
@@ -114,8 +120,9 @@ def diagnose(
         return Diagnosis(tuple(faults), chosen, {"policy": [], "mended": [], "reference": []})
     trial = _new_trial(model, loss_fn, clean, optimizer, scaler, seed, follows_program=is_written(chosen))
     repair = PolicyRepair(trial, chosen, exact, int(steps))
-    faults += _find_faults(repair)
-    mended = repair.train(repair.policy)
+    _find_faults(repair)
+    mended = withdraw_if_not_finite(repair)
+    faults += repair.faults
     losses = {
         "policy": repair.policy_record,
         "mended": mended or repair.policy_record,
@@ -128,8 +135,8 @@ def diagnose(
     )
 
 
-def _find_faults(repair: PolicyRepair) -> list[Fault]:
-    """Find the faults of the policy, fix them in `repair.policy`, and return them."""
+def _find_faults(repair: PolicyRepair) -> None:
+    """Find the faults of the policy, and fix them in `repair.policy`."""
     policy = repair.policy
     if mend_first_faults(repair):
         trial = repair.trial
@@ -163,7 +170,6 @@ def _find_faults(repair: PolicyRepair) -> list[Fault]:
             record = repair.train(repair.policy) or record
         if not errors.agrees(repair.policy):
             repair.withdraw(GRADIENT_FAULTS)
-    return repair.faults
 
 
 def _new_trial(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.analysis.diagnosis.changes import EPS, MASK, MASTER, Change
+from simfloat.analysis.diagnosis.changes import EPS, MASK, MASTER, UPCAST, Change
 from simfloat.analysis.diagnosis.gradients import WRONG_SHARE, GradientErrors
 from simfloat.analysis.diagnosis.mending import (
     INFINITY,
@@ -95,7 +95,7 @@ def mend_first_faults(repair: PolicyRepair) -> bool:
         before, errors = 0.0, None
         while record is not None and (bad_result := first_bad_result(record)) is not None:
             errors = _errors_of_overflow(repair, record, bad_result[0])
-            before = float("inf") if errors is None else errors.largest_error(repair.policy)
+            before = float("inf") if errors is None else errors.largest_harm(repair.policy)
             if before > WRONG_SHARE:
                 break
             record = _train_excusing(repair, bad_result[0])
@@ -105,27 +105,43 @@ def mend_first_faults(repair: PolicyRepair) -> bool:
         candidates = _candidates(first, entries, repair)
         also = _smaller_scale(repair, repair.policy, repair.policy_record) if record is repair.policy_record else ""
         also = also or _larger_eps(repair, first)
-        fault, is_mended = _new_fault(first, entries, also), False
+        fault, is_mended, is_prevented = _new_fault(first, entries, also), False, False
         if record.fault_recorder.first is None:
             fault = fault._replace(why=f"{fault.why}; {_skipped_text(record)}")
         for candidate in candidates if number < MOST else ():
             policy = repair.apply_remedies(repair.policy, [candidate])
             record = None if policy is None else repair.train(policy)
-            if record is None or policy is None or not _is_better(candidate, record, first):
+            if record is None or policy is None or not _is_better(candidate, record, first, repair.faults):
                 continue
-            if errors is None or errors.largest_error(policy) <= max(before / 2, WRONG_SHARE):
+            is_prevented = True
+            if errors is None or errors.largest_harm(policy) <= max(before / 2, WRONG_SHARE):
                 repair.adopt([candidate])
                 is_mended = True
                 if candidate == Change(MASK):
                     fault = fault._replace(why="a number beyond the dtype, as in a mask, is an infinity")
                 repair.faults.append(fault._replace(remedies=(candidate,), verified=True))
                 break
-        if not is_mended and before < float("inf"):  # the gradient is as wrong without the overflow
-            record = _train_excusing(repair, first)
-        elif not is_mended:
-            repair.faults.append(fault._replace(remedies=tuple(candidates[:1])))
+        if is_mended:
+            continue
+        if not is_prevented or before == float("inf"):  # otherwise, the gradient is as wrong without the overflow
+            # A mask is not at work if limits on its numbers do not help.
+            repair.faults.append(fault._replace(remedies=tuple(c for c in candidates if c != Change(MASK))[:1]))
+        if before == float("inf"):
             return False
+        record = _train_excusing(repair, first)
     return False
+
+
+def withdraw_if_not_finite(repair: PolicyRepair) -> TrialRecord | None:
+    """Train with all verified remedies, and withdraw those whose step still has a value that is not finite."""
+    record = repair.train(repair.policy)
+    if record is None:
+        return None
+    bad_result, is_finite = first_bad_result(record), not record.has_diverged
+    if bad_result is None and is_finite:
+        return record
+    repair.withdraw_since(len(record.losses) - 1 if bad_result is None else bad_result[0].step)
+    return repair.train(repair.policy)
 
 
 def first_bad_result(record: TrialRecord) -> tuple[FirstNaN, Entries] | None:
@@ -194,12 +210,23 @@ def _is_later(other: tuple[FirstNaN, Entries] | None, first: FirstNaN) -> bool:
     return other[0].key != first.key or first.operands == OVERFLOWED_SUM != other[0].operands
 
 
-def _is_better(candidate: Remedy | Change, record: TrialRecord, first: FirstNaN) -> bool:
-    """Return True if a training with a remedy fails later or not at all; after a larger eps, not in the same layer."""
-    other = first_bad_result(record)
-    if isinstance(candidate, Change) and candidate.kind == EPS and other is not None and other[0].path == first.path:
+def _is_better(candidate: Remedy | Change, record: TrialRecord, first: FirstNaN, faults: Sequence[Fault]) -> bool:
+    """Return True if a training with a remedy fails later or not at all.
+
+    A failure at the place of an earlier fault in the step is not later. After a larger eps, neither is a failure in the
+    same layer, and after an upcast, neither is an overflow of the conversion after it.
+    """
+    bad_result = first_bad_result(record)
+    if bad_result is None:
+        return True
+    other = bad_result[0]
+    if any((f.step, f.path, f.operation, f.phase, f.operands) == other for f in faults):
         return False
-    return _is_later(other, first)
+    if isinstance(candidate, Change) and candidate.kind == EPS and other.path == first.path:
+        return False
+    if isinstance(candidate, Change) and candidate.kind == UPCAST and other.step == first.step:
+        return other.key != Key(candidate.path, "cast", first.phase) and _is_later(bad_result, first)
+    return _is_later(bad_result, first)
 
 
 def _new_fault(first: FirstNaN, entries: Entries, also: str) -> Fault:
@@ -239,7 +266,7 @@ def _larger_eps(repair: PolicyRepair, first: FirstNaN) -> str:
     """
     for change in () if is_written(repair.policy) else larger_eps_of_layer(first, repair.trial):
         record = repair.train(change.apply(repair.policy))
-        if record is not None and _is_better(change, record, first):
+        if record is not None and _is_better(change, record, first, repair.faults):
             return change.advice
     return ""
 

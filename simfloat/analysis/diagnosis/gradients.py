@@ -50,7 +50,7 @@ class GradientErrors:
 
     def __init__(self, trial: TrainingTrial, reference: Policy, moments: Sequence[TrialMoment]) -> None:
         self._trial = trial
-        self._errors_by_policy: dict[tuple[Policy, float], tuple[float, float]] = {}
+        self._errors_by_policy: dict[tuple[Policy, float], tuple[float, float, float]] = {}
         exact = [self._gradients(reference, moment._replace(state=None), 1.0) for moment in moments]
         # Moments at which the gradient under the reference is not finite are left out.
         self._exact_gradients = [(moment, g) for moment, g in zip(moments, exact, strict=True) if _are_finite(g)]
@@ -62,6 +62,13 @@ class GradientErrors:
     def largest_error(self, policy: Policy, scale: float = 1.0) -> float:
         """Return the largest relative error of a parameter's gradient, in the 2-norm; infinite if it is not finite."""
         return self._measure(policy, scale)[1]
+
+    def largest_harm(self, policy: Policy) -> float:
+        """Return the largest error of a parameter's gradient, relative to this gradient itself.
+
+        A gradient that is too small to be checked for zeros has the error of `largest_error`.
+        """
+        return self._measure(policy, 1.0)[2]
 
     def agrees(self, policy: Policy) -> bool:
         """True if gradients agree with the reference within the precision of the operands."""
@@ -80,16 +87,20 @@ class GradientErrors:
             }
         return max(shares, key=lambda path: shares[path])
 
-    def _measure(self, policy: Policy, scale: float) -> tuple[float, float]:
-        """Return the largest share of a gradient that is zero, and its largest error, measured once for each policy."""
+    def _measure(self, policy: Policy, scale: float) -> tuple[float, float, float]:
+        """Return the largest share of a gradient that is zero, its largest error, and the largest harm.
+
+        They are measured once for each policy.
+        """
         if (policy, scale) not in self._errors_by_policy:
-            gone = wrong = 0.0
+            gone = wrong = harm = 0.0
             for moment, exact in self._exact_gradients:
                 gradients = self._gradients(policy, moment, scale)
                 total = _norm(np.array([_norm(g) for g in exact.values()]))
                 gone = max([gone, *(_zero_share(gradients[path], exact[path], total) for path in exact)])
                 wrong = max([wrong, *(_relative_error(gradients[path], exact[path], total) for path in exact)])
-            self._errors_by_policy[policy, scale] = gone, wrong
+                harm = max([harm, wrong, *(_own_error(gradients[path], exact[path], total) for path in exact)])
+            self._errors_by_policy[policy, scale] = gone, wrong, harm
         return self._errors_by_policy[policy, scale]
 
     def _gradients(self, policy: Policy, moment: TrialMoment, scale: float) -> Arrays:
@@ -121,6 +132,11 @@ def _relative_error(gradient: Any, exact: Any, total: float) -> float:
         return float("inf")
     least = max(_norm(exact), LEAST_WRONG * total)
     return _norm(gradient - exact) / least if least else 0.0
+
+
+def _own_error(gradient: Any, exact: Any, total: float) -> float:
+    norm = _norm(exact)
+    return _norm(gradient - exact) / norm if norm > LEAST_GONE * total and np.isfinite(gradient).all() else 0.0
 
 
 def _norm(x: Any) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import NamedTuple
 
-from simfloat.analysis.diagnosis.changes import IN_THE_PROGRAM, Change
+from simfloat.analysis.diagnosis.changes import IN_THE_PROGRAM, Change, changes_of
 from simfloat.analysis.diagnosis.trial import FaultRecorder, TrainingTrial, TrialRecord
 from simfloat.arithmetic import per_tensor
 from simfloat.arithmetic.casts import as_cast, scaled
@@ -164,7 +164,10 @@ class PolicyRepair:
         self.faults.append(fault._replace(remedies=tuple(choices[0])))
 
     def train(self, policy: Policy) -> TrialRecord | None:
-        """Train under a policy; return None if it cannot run, for example if a matrix unit does not accept a format."""
+        """Train under a policy; return None if it cannot run.
+
+        For example, a matrix unit does not accept a format, or a changed program mixes dtypes.
+        """
         try:
             return self.trial.train(
                 policy,
@@ -172,6 +175,10 @@ class PolicyRepair:
                 recorder=FaultRecorder(self.reference_record.fault_recorder, frozenset(self.excused)),
             )
         except ValueError:
+            return None
+        except RuntimeError:
+            if not changes_of(policy):
+                raise
             return None
 
     @staticmethod
@@ -199,6 +206,15 @@ class PolicyRepair:
         """Withdraw the remedies of faults of these kinds, outside of updates, because the gradient is still wrong."""
         doubted = [fault for fault in self.faults if fault.kind in kinds and fault.phase != "update"]
         self.faults = [fault._replace(verified=False) if fault in doubted else fault for fault in self.faults]
+        self.policy, self._adopted_remedies = self._initial_policy, {}
+        self.adopt_verified()
+
+    def withdraw_since(self, step: int) -> None:
+        """Withdraw the remedies of values that are not finite in this step and later ones, which still has them."""
+        self.faults = [
+            fault._replace(verified=False) if fault.kind in FIRST_KINDS and fault.step >= step else fault
+            for fault in self.faults
+        ]
         self.policy, self._adopted_remedies = self._initial_policy, {}
         self.adopt_verified()
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from simfloat.analysis.diagnosis.changes import (
     EPS,
     FLOAT8_SCALE,
+    INSIDE,
+    KEPT,
     LOSS_SCALE,
     MASK,
     MASTER,
@@ -48,7 +50,12 @@ def changes_for_first(first: FirstNaN, source: Key, trial: TrainingTrial) -> Ite
     elif trial.parts[2] is not None:
         scale = trial.parts[2].get_scale()
         yield from (Change(LOSS_SCALE, "", value) for value in reversed(LOSS_SCALES) if value < scale)
-    yield from upcasts([source, first.key], trial)
+    wide = upcasts([source, first.key], trial)
+    yield from wide
+    if first.phase == "forward":
+        # If the result of a layer is beyond the dtype, or if the layer itself converts to the dtype, an upcast that
+        # converts the result back moves the overflow and does not prevent it.
+        yield from (Change(kind, change.path) for kind in (KEPT, INSIDE) for change in wide if change.path)
     yield Change(MASTER)
 
 

@@ -13,6 +13,8 @@ from simfloat.analysis.attribution.torch_models import widen_to_float32
 from simfloat.analysis.diagnosis.changes import (
     EPS,
     FLOAT8_SCALE,
+    INSIDE,
+    KEPT,
     LOSS_SCALE,
     MASK,
     MASTER,
@@ -23,7 +25,7 @@ from simfloat.analysis.diagnosis.changes import (
 )
 from simfloat.torch.open_run import active_run
 from simfloat.torch.tensors import NARROW, weight_path
-from simfloat.torch.wide_types import ProgramMode
+from simfloat.torch.wide_types import ProgramMode, WideTypes
 
 #: The attribute that marks the memory of scaled scores.
 SCALED = "_simfloat_scaled_scores"
@@ -35,11 +37,17 @@ aten = torch.ops.aten
 PRODUCTS = (aten.bmm.default, aten.mm.default)
 QUOTIENT, FACTOR = aten.div.Tensor, aten.mul.Tensor
 
+#: The operations with which a program applies a mask, or creates one.
+MASKING = {
+    *(aten.masked_fill, aten.masked_fill_, aten.where, aten.full, aten.full_like, aten.new_full, aten.fill_),
+    *(aten.add, aten.add_, aten.sub, aten.sub_, aten.rsub),
+}
+
 
 def change_parts(change: Change, model: torch.nn.Module, optimizer: Any, scaler: Any) -> Any:
     """Change a model and its optimizer, and return the loss scaler."""
-    if change.kind == UPCAST:
-        run_in_float32(model.get_submodule(change.path))
+    if change.kind in (UPCAST, KEPT, INSIDE):
+        run_in_float32(model.get_submodule(change.path), keep=change.kind != UPCAST)
     elif change.kind == MASTER:
         widen_training(model, optimizer)
     elif change.kind == EPS:
@@ -58,6 +66,8 @@ def change_block(change: Change, dtype: torch.dtype | None, device: str) -> Abst
         return torch.autocast(device, dtype=dtype, cache_enabled=False)  # weights change within the block
     if change.kind == MASK:
         return ClampedNumbers()
+    if change.kind == INSIDE:
+        return WideInside(change.path)
     if change.kind == FLOAT8_SCALE:
         return ScaledConversions()
     return ScaledScores(change.path, change.value) if change.kind == SCORES else None
@@ -70,8 +80,11 @@ def widen_training(model: torch.nn.Module, optimizer: Any) -> None:
         state.update(widen_to_float32(state))
 
 
-def run_in_float32(module: torch.nn.Module) -> None:
-    """Let a module compute in float32: its parameters, its inputs, and its results until they are cast back."""
+def run_in_float32(module: torch.nn.Module, *, keep: bool) -> None:
+    """Let a module compute in float32: its parameters, its inputs, and its results.
+
+    The results are cast back, unless `keep` is True.
+    """
     module.float()
     dtypes: list[torch.dtype] = []
 
@@ -85,7 +98,8 @@ def run_in_float32(module: torch.nn.Module) -> None:
         return _map_tensors(lambda x: x.to(dtype) if x.dtype == torch.float32 else x, result)
 
     module.register_forward_pre_hook(enter, with_kwargs=True)
-    module.register_forward_hook(leave)
+    if not keep:
+        module.register_forward_hook(leave)
 
 
 def upcast(x: Any) -> Any:
@@ -99,18 +113,42 @@ def _map_tensors(function: Callable[[torch.Tensor], torch.Tensor], x: Any) -> An
     return type(x)(_map_tensors(function, each) for each in x) if type(x) in (list, tuple) else x
 
 
-class ClampedNumbers(ProgramMode):
-    """A block in which numbers of a program are limited to the range of the narrow tensors of their operation."""
+class WideInside(WideTypes):
+    """A block in which one layer converts to float32 instead of a narrower dtype."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(torch.float32)
+        self._path = path
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Carry out an operation with numbers within the range."""
+        """Carry out an operation; in the forward pass of the layer, with wide dtypes."""
+        run = active_run()
+        if run is not None and torch.is_grad_enabled() and f"{run.path}.".startswith(f"{self._path}."):
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        return func(*args, **(kwargs or {}))
+
+
+class ClampedNumbers(ProgramMode):
+    """A block in which the numbers of masks are limited to the range of the narrow tensors of their operation.
+
+    The number of a mask replaces a value, is added to it, or is the factor of a mask of zeros and ones.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Carry out an operation; if it may be part of a mask, with numbers within the range."""
         options = kwargs or {}
+        if func.overloadpacket not in MASKING and not (func is FACTOR and _is_zero_or_one(args[0])):
+            return func(*args, **options)
         dtypes = [x.dtype for x in args if isinstance(x, torch.Tensor)] + [options.get("dtype")]
         narrow = next((dtype for dtype in dtypes if dtype in NARROW), None)
         if narrow is None:
             return func(*args, **options)
         most = torch.finfo(narrow).max
         return func(*(_clamp(x, most) for x in args), **options)
+
+
+def _is_zero_or_one(x: torch.Tensor) -> bool:
+    return bool(((x == 0) | (x == 1)).all())
 
 
 def _clamp(x: Any, most: float) -> Any:

@@ -18,7 +18,7 @@ from simfloat.torch.handlers import Decomposition, Handler, Rule
 from simfloat.torch.phases import Forward
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.reductions import axes_of
-from simfloat.torch.tensors import numbers_of, put_tag, result_type, tag_of, tensor_of
+from simfloat.torch.tensors import NARROW, numbers_of, put_tag, result_type, tag_of, tensor_of
 
 Tensor = torch.Tensor
 Gradient = NDArray | None
@@ -54,10 +54,19 @@ class TypeOfFirst:
     """A rule with results in the dtype of x, or of its gradient, even if parameters are in FP32."""
 
     def type_of(self, phase: Forward, operands: list[Tensor], args: Arguments) -> torch.dtype:
-        """Return the dtype of the result."""
+        """Return the dtype of the result; raise ValueError if parameters are narrower than x, as in PyTorch."""
         # 16-bit models often keep the weights of such layers in FP32; PyTorch's promotion would make the results wide.
-        is_own = phase.place.is_written and args[0].is_floating_point()
-        return args[0].dtype if is_own else result_type(operands)
+        if not (phase.place.is_written and args[0].is_floating_point()):
+            return result_type(operands)
+        dtype = args[0].dtype
+        allowed = (dtype, torch.float32) if dtype in NARROW else (dtype,)
+        others = [x.dtype for x in args if isinstance(x, Tensor) and x.is_floating_point() and x.dtype not in allowed]
+        if others:
+            raise ValueError(
+                f"{phase.place.where} takes parameters of {' or '.join(map(str, allowed))} for x of {dtype}, as in "
+                f"PyTorch, got {others[0]}; convert one of them, for example by x.to({others[0]})."
+            )
+        return dtype
 
 
 class Norm(TypeOfFirst, Formula):
