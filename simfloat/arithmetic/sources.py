@@ -183,7 +183,7 @@ class InFloat64:
     __slots__ = ("route", "vectors", "size")
 
     carrier: FloatType = np.float64
-    makes_blocks = True
+    makes_blocks: Any = True
     makes_exact: Any = True
 
     #: True if a result is written only after its operands have been read for the last time.
