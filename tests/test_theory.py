@@ -9,6 +9,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.formats.definition import round_value
+from tests.checks import assert_refused
 from tests.plots.test_errors import drawn_bound
 
 RANDOM = sf.stochastic()
@@ -96,21 +97,29 @@ def test_random_errors_exceed_the_probable_bound_as_rarely_as_stated(u, independ
         assert float(variance) == pytest.approx(float(sf.theory.stochastic_variance(n, u)), rel=1e-12), "it is reached"
 
 
-def outcomes(x, format):
-    """Every result of a sum under stochastic rounding, with its probability."""
+def outcomes(x, format, rounding=None):
+    """Every result of a sum under stochastic rounding, by default without bias, with its probability."""
     now = {Fraction(0): Fraction(1)}
     for number in x:
         after = {}
         for partial, share in now.items():
             exact = partial + Fraction(float(number))
-            low, high = (
-                Fraction(round_value(exact, format, mode)) for mode in (sf.toward_negative, sf.toward_positive)
-            )
-            up = (exact - low) / (high - low) if high > low else Fraction(0)
-            for result, p in ((low, 1 - up), (high, up)):
+            for result, p in (unbiased if rounding is None else partial_roundings)(exact, format, rounding):
                 after[result] = after.get(result, 0) + share * p
         now = after
     return now
+
+
+def unbiased(exact, format, _):
+    low, high = (Fraction(round_value(exact, format, mode)) for mode in (sf.toward_negative, sf.toward_positive))
+    up = (exact - low) / (high - low) if high > low else Fraction(0)
+    return (low, 1 - up), (high, up)
+
+
+def partial_roundings(exact, format, rounding):
+    """The results for all random bits, each with its probability."""
+    count = 2**rounding.bits
+    return [(Fraction(round_value(exact, format, rounding, random=r)), Fraction(1, count)) for r in range(count)]
 
 
 @pytest.mark.parametrize("format", [sf.Format(5, 2), sf.Format(5, 4)], ids=str)
@@ -136,11 +145,60 @@ def test_sums_under_stochastic_rounding_are_within_their_variance_and_their_boun
                 assert beyond <= failure
 
 
+@pytest.mark.parametrize("variant", "ABC")
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_few_random_bits_have_a_bias_which_the_bounds_contain(bits, variant, rng):
+    format, rounding, n = sf.Format(5, 3), sf.stochastic(bits, variant), 8
+    u, bias = sf.theory.roundoff(format, rounding), Fraction(sf.theory.bias(format, rounding))
+    largest = Fraction(0)
+    for exact in (Fraction(k, 2**12) for k in range(2**12, 2**13)):
+        mean = sum(share * result for result, share in partial_roundings(exact, format, rounding))
+        largest = max(largest, abs(mean - exact) / exact)
+    assert bias * Fraction(9, 10) < largest <= bias, "the bound is nearly reached"
+    stagnating = np.r_[1.0, np.full(n - 1, u / 2 ** (bits + 2))]  # every addend is lost
+    for x in (rng.standard_normal(n), rng.uniform(0.5, 1, n), stagnating):
+        x = sf.round(x, format)
+        total, size = exact_sums(x, np.ones(n))
+        results = outcomes(x, format, rounding)
+        for failure in (0.5, 0.05, 1e-3):
+            factor = sf.theory.confidence_factor(1 - failure, terms=n)
+            for bound in (
+                sf.theory.chebyshev_bound(n - 1, u, failure, bias=float(bias)),
+                sf.theory.azuma_bound(n - 1, u, failure, bias=float(bias)),
+                sf.theory.probable_gamma(n - 1, u, factor, bias=float(bias)),
+                sf.theory.probable_error_bound(sf.sequential(format, rounding), n, factor=factor, products=False),
+            ):
+                limit = size * Fraction(float(bound))
+                assert sum(share for result, share in results.items() if abs(result - total) > limit) <= failure
+
+
+def test_a_bound_contains_the_addends_that_a_long_sum_with_few_random_bits_loses():
+    x, factor = np.full(100_000, 2.0**-28), sf.theory.confidence_factor(0.999, 10**5)
+    x[0] = 1
+    for variant in "ABC":
+        order = sf.sequential(sf.FP32, sf.stochastic(4, variant))
+        error = abs(float(sf.sum(x, accumulate=order, stream=sf.BitStream(0))) - x.sum()) / x.sum()
+        without = float(sf.theory.probable_gamma(10**5, sf.theory.roundoff(sf.FP32, order.rounding), factor))
+        assert without < error < sf.theory.probable_error_bound(order, 10**5, factor=factor)
+
+
 def test_azumas_bound_is_smaller_than_chebyshevs_for_rare_failures():
     u = sf.theory.roundoff(sf.FP16, RANDOM)
     shares = [0.5, 1e-2, 1e-4, 1e-8]
     ratios = [sf.theory.azuma_bound(1000, u, share) / sf.theory.chebyshev_bound(1000, u, share) for share in shares]
     assert ratios[0] > 1 > ratios[-1] and all(after < before for before, after in pairwise(ratios))
+
+
+def test_a_bias_is_of_a_stochastic_mode_and_below_the_largest_error():
+    assert_refused(
+        (lambda: sf.theory.bias(sf.FP16, sf.nearest_even), "Only stochastic rounding has a bias; nearest_even makes"),
+        (
+            lambda: sf.theory.probable_gamma(9, 0.25, bias=0.25),
+            "bias must be a number from 0 to below u = 0.25, .*0.25",
+        ),
+        (lambda: sf.theory.azuma_bound(9, 0.25, bias=-1.0), "bias must be a number from 0"),
+        (lambda: sf.theory.chebyshev_bound(9, 0.25, bias=True), "bias must be a number from 0"),
+    )
 
 
 def test_the_factor_of_a_probability_gives_this_probability():

@@ -295,9 +295,9 @@ def kahan(format: FormatLike, rounding: RoundingLike = nearest_even) -> Kahan:
     """Sum with Kahan's compensation: a correction c keeps the rounding error of the last addition.
 
     All operations are rounded to `format`. For ascending k there are five: p = a * b, y = p - c, t = s + y, c = (t - s)
-    - y, s = t. The result is s. Its error is at most about 2 u sum |p|, whatever the length (Higham, Accuracy and
-    Stability of Numerical Algorithms, 2nd edition, section 4.3). After an overflow, inf - inf makes the sum NaN, as in
-    hardware.
+    - y, s = t. The result is s. Its error is at most (2 u + O(n u^2)) sum |p| for n terms (Higham, Accuracy and
+    Stability of Numerical Algorithms, 2nd edition, section 4.3). Very long sums of equal terms stop growing near 1 / u^2
+    terms: in BF16 at 65,536 ones. After an overflow, inf - inf makes the sum NaN, as in hardware.
 
     Parameters:
         format: the format of all operations, or its name.
@@ -316,6 +316,8 @@ def kahan(format: FormatLike, rounding: RoundingLike = nearest_even) -> Kahan:
         array(105.1875)
         >>> sf.sum(tenths, inputs=sf.FP16, accumulate=sf.kahan(sf.FP16))
         array(100.)
+        >>> sf.sum(np.ones(10**6), accumulate=sf.kahan(sf.BF16))
+        array(65536.)
     """
     return Kahan(as_format(format), rounding=as_rounding(rounding))
 

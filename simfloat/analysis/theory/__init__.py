@@ -11,6 +11,7 @@ Petit, SIAM J. Sci. Comput. 45 (2023), C255.
 
 from simfloat.analysis.theory.bounds import (
     azuma_bound,
+    bias,
     chebyshev_bound,
     confidence,
     confidence_factor,
@@ -35,7 +36,7 @@ from simfloat.analysis.theory.sum_errors import (
 )
 
 __all__ = [
-    "azuma_bound", "chebyshev_bound", "confidence", "confidence_factor", "count_roundings", "dot_condition",
+    "azuma_bound", "bias", "chebyshev_bound", "confidence", "confidence_factor", "count_roundings", "dot_condition",
     "elimination_bound", "error_bound", "gamma", "growth_factor", "matvec_condition", "measure_errors",
     "probable_error_bound", "probable_gamma", "roundoff", "stochastic_variance", "sum_condition", "uniform_operands",
 ]  # fmt: skip

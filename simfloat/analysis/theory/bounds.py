@@ -49,6 +49,38 @@ def roundoff(format: FormatLike, rounding: RoundingLike = nearest_even) -> float
 
 
 @in_usual_environment
+def bias(format: FormatLike, rounding: RoundingLike) -> float:
+    """Return the largest relative error of the mean of one stochastic rounding.
+
+    With N random bits, the probability of rounding away from zero is a multiple of 2^-N. It differs from the one
+    without error by less than 2^-N in variant A, and by at most 2^-(N+1) in variants B and C. Times u, the largest
+    relative distance of two neighbours, this is the bias. With few random bits, it decides the error of long sums: an
+    addend may be lost in every step.
+
+    Parameters:
+        format: a floating-point format, or its name.
+        rounding: a stochastic rounding mode.
+
+    Returns:
+        2^-N u in variant A, and 2^-(N+1) u in variants B and C; u is ``roundoff(format, rounding)``. Results must be in
+        the normal range.
+
+    Raises:
+        ValueError: for a mode that is not stochastic, whose errors are not random; otherwise as :func:`roundoff`.
+
+    Source: the definition of the variants in IEEE P3109 interim report 4.0, section 4.7.4.
+
+    Examples:
+        >>> [sf.theory.bias(sf.FP32, sf.stochastic(4, variant)) * 2**28 for variant in "ABC"]
+        [2.0, 1.0, 1.0]
+    """
+    rounding = as_rounding(rounding)
+    if not rounding.is_stochastic:
+        raise ValueError(f"Only stochastic rounding has a bias; {rounding} makes the same error in every run.")
+    return math.ldexp(roundoff(format, rounding), -rounding.bits - (rounding.variant != "A"))
+
+
+@in_usual_environment
 def gamma(n: ArrayLike, unit_roundoff: float) -> NDArray[np.float64]:
     """Return gamma_n = n u / (1 - n u), which bounds the relative error of n roundings.
 
@@ -79,14 +111,18 @@ def gamma(n: ArrayLike, unit_roundoff: float) -> NDArray[np.float64]:
 
 @in_usual_environment
 def probable_gamma(
-    n: ArrayLike, unit_roundoff: float, factor: float = 1.0, independent: bool = False
+    n: ArrayLike, unit_roundoff: float, factor: float = 1.0, independent: bool = False, bias: float = 0.0
 ) -> NDArray[np.float64]:
     """Return exp((factor sqrt(n) u + n u^2) / (1 - u)) - 1, about factor sqrt(n) u: a probable bound on n roundings.
 
     It bounds |theta_n| of :func:`gamma` with the probability 1 - 2 exp(-factor^2 / 2), if errors have mean zero,
-    whatever the earlier errors were (*mean independence*). Errors of stochastic rounding have this property; u is then
-    ``roundoff(format, sf.stochastic())``. Errors of rounding to nearest often behave similarly, but not if a sum
-    stagnates. A dot product of n terms has n such errors: :func:`confidence` counts them.
+    whatever the earlier errors were (*mean independence*). Errors of stochastic rounding with enough random bits have
+    this property; u is then ``roundoff(format, sf.stochastic())``. With few random bits, their means are not zero: pass
+    `bias`. Errors of rounding to nearest often behave similarly, but not if a sum stagnates. A dot product of n terms
+    has n such errors: :func:`confidence` counts them.
+
+    With a bias b, each factor is 1 + delta = (1 + mean) (1 + rest), where |mean| <= b and the rest has mean zero and is
+    at most u / (1 - b). The result is (1 + the bound for u / (1 - b)) (1 + b)^n - 1.
 
     Parameters:
         n: numbers of roundings, 0 or more, in an array of any shape.
@@ -94,13 +130,14 @@ def probable_gamma(
         factor: a positive number, lambda in the papers; the bound is more probable for larger factors.
         independent: True for the bound of 2019, exp(factor sqrt(n) u + n u^2 / (1 - u)) - 1. It assumes independent
             errors, and its probability is 1 - 2 exp(-factor^2 (1 - u)^2 / 2).
+        bias: the largest relative error of the mean of one rounding, from 0 to below u (:func:`bias`).
 
     Returns:
         A float64 array of the shape of `n`.
 
     Raises:
-        ValueError: if `factor` is not positive; if a number or `unit_roundoff` is invalid; if `independent` is not a
-            boolean.
+        ValueError: if `factor` is not positive; if a number, `unit_roundoff` or `bias` is invalid; if `independent` is
+            not a boolean.
 
     Source: Connolly, Higham and Mary 2021, theorem 4.6; with `independent` Higham and Mary 2019, theorem 2.4.
 
@@ -111,10 +148,13 @@ def probable_gamma(
     n, u = check_lengths(n, unit_roundoff)
     check_positive("factor", factor)
     check_flags(independent=independent)
+    check_bias(bias, u)
+    u /= 1 - bias
     with np.errstate(over="ignore"):
-        if independent:
-            return np.asarray(np.expm1(factor * np.sqrt(n) * u + n * u * u / (1 - u)))
-        return np.asarray(np.expm1((factor * np.sqrt(n) * u + n * u * u) / (1 - u)))
+        exponent = factor * np.sqrt(n) * u + n * u * u / (1 - u)
+        if not independent:
+            exponent = (factor * np.sqrt(n) * u + n * u * u) / (1 - u)
+        return np.asarray(np.expm1(exponent + n * math.log1p(bias)))
 
 
 @in_usual_environment
@@ -170,9 +210,10 @@ def confidence_factor(probability: float, terms: int = 1) -> float:
 def stochastic_variance(n: ArrayLike, unit_roundoff: float) -> NDArray[np.float64]:
     """Return (1 + u^2)^n - 1: a bound on the variance of a sum under stochastic rounding.
 
-    The mean of a computed dot product is the exact value. Its variance is at most this bound times the square of the
-    sum of |a_i b_i|, if a term takes part in at most n roundings. The bound grows like n u^2, so the standard deviation
-    grows like sqrt(n) u.
+    With enough random bits, the mean of a computed dot product is the exact value; few random bits add a
+    :func:`bias`, for which this is no bound. The variance is at most this bound times the square of the sum of |a_i
+    b_i|, if a term takes part in at most n roundings. The bound grows like n u^2, so the standard deviation grows like
+    sqrt(n) u.
 
     Parameters:
         n: numbers of roundings, 0 or more: the terms of a dot product, or the terms of a sum less 1.
@@ -197,22 +238,28 @@ def stochastic_variance(n: ArrayLike, unit_roundoff: float) -> NDArray[np.float6
 
 
 @in_usual_environment
-def chebyshev_bound(n: ArrayLike, unit_roundoff: float, failure: float = 0.05) -> NDArray[np.float64]:
+def chebyshev_bound(
+    n: ArrayLike, unit_roundoff: float, failure: float = 0.05, bias: float = 0.0
+) -> NDArray[np.float64]:
     """Return sqrt(((1 + u^2)^n - 1) / failure): a probable bound on the error of a sum under stochastic rounding.
 
     The error of a dot product is at most this bound times the sum of |a_i b_i|, except with the probability
     `failure`. This is the inequality of Bienayme and Chebyshev with :func:`stochastic_variance`.
 
+    With a bias b, the mean square of a partial sum grows by at most q^2 = (1 + b)^2 + u^2 in each step. The bound is
+    then (u sqrt((q^(2 n) - 1) / (q^2 - 1)) + b (q^n - 1) / (q - 1)) / sqrt(failure).
+
     Parameters:
         n: numbers of roundings, as in :func:`stochastic_variance`.
         unit_roundoff: u, the largest relative error of one rounding, ``roundoff(format, sf.stochastic())``.
         failure: a probability above 0, at most 1.
+        bias: b, the largest relative error of the mean of one rounding, from 0 to below u (:func:`bias`).
 
     Returns:
         A float64 array of the shape of `n`.
 
     Raises:
-        ValueError: if `failure` is not above 0 and at most 1; if a number or `unit_roundoff` is invalid.
+        ValueError: if `failure` is not above 0 and at most 1; if a number, `unit_roundoff` or `bias` is invalid.
 
     Source: El Arar, Sohier, de Oliveira Castro and Petit 2023, on inner products.
 
@@ -221,27 +268,39 @@ def chebyshev_bound(n: ArrayLike, unit_roundoff: float, failure: float = 0.05) -
         >>> round(float(sf.theory.chebyshev_bound(100, u, failure=0.01)) / u, 1)
         100.2
     """
-    return np.asarray(np.sqrt(stochastic_variance(n, unit_roundoff) / check_share("failure", failure)))
+    share = check_share("failure", failure)
+    lengths, u = check_lengths(n, unit_roundoff)
+    if not check_bias(bias, u):
+        return np.asarray(np.sqrt(stochastic_variance(n, unit_roundoff) / share))
+    # The error is the sum of all rounding errors, which are products of a partial sum and of a part with mean zero, or
+    # of the bias. Parts with mean zero are uncorrelated, and partial sums of one height in a tree have disjoint terms.
+    growth = bias * (2 + bias) + u * u  # q^2 - 1
+    rise = math.expm1(math.log1p(growth) / 2)  # q - 1
+    with np.errstate(over="ignore"):
+        spread = u * np.sqrt(np.expm1(lengths * math.log1p(growth)) / growth)
+        shift = bias * np.expm1(lengths * math.log1p(growth) / 2) / rise
+    return np.asarray((spread + shift) / math.sqrt(share))
 
 
 @in_usual_environment
-def azuma_bound(n: ArrayLike, unit_roundoff: float, failure: float = 0.05) -> NDArray[np.float64]:
+def azuma_bound(n: ArrayLike, unit_roundoff: float, failure: float = 0.05, bias: float = 0.0) -> NDArray[np.float64]:
     """Return sqrt(u ((1 + u)^(2 n) - 1) log(2 / failure)): a probable bound that grows slowly as `failure` falls.
 
     It bounds the same error as :func:`chebyshev_bound`, by the inequality of Azuma and Hoeffding for the martingale of
     the partial sums. It is the smaller bound if `failure` is small and n u is below about 1; for larger n u
-    it grows like exp(n u). The terms must be added one after the other.
+    it grows like exp(n u). The terms must be added one after the other. A bias b adds b ((1 + u)^n - 1) / u.
 
     Parameters:
         n: numbers of roundings, as in :func:`stochastic_variance`.
         unit_roundoff: u, the largest relative error of one rounding, ``roundoff(format, sf.stochastic())``.
         failure: a probability above 0, at most 1.
+        bias: b, the largest relative error of the mean of one rounding, from 0 to below u (:func:`bias`).
 
     Returns:
         A float64 array of the shape of `n`.
 
     Raises:
-        ValueError: if `failure` is not above 0 and at most 1; if a number or `unit_roundoff` is invalid.
+        ValueError: if `failure` is not above 0 and at most 1; if a number, `unit_roundoff` or `bias` is invalid.
 
     Source: El Arar, Sohier, de Oliveira Castro and Petit 2023, on inner products.
 
@@ -254,8 +313,10 @@ def azuma_bound(n: ArrayLike, unit_roundoff: float, failure: float = 0.05) -> ND
     # before. The squares of these bounds, which Azuma's inequality needs, add up to at most u / 2 ((1 + u)^(2 n) - 1).
     share = check_share("failure", failure)
     lengths, u = check_lengths(n, unit_roundoff)
+    shift = check_bias(bias, u) / u
     with np.errstate(over="ignore"):
-        return np.asarray(np.sqrt(u * np.expm1(2 * lengths * np.log1p(u)) * math.log(2 / share)))
+        spread = np.sqrt(u * np.expm1(2 * lengths * np.log1p(u)) * math.log(2 / share))
+        return np.asarray(spread + shift * np.expm1(lengths * np.log1p(u)) if shift else spread)
 
 
 def check_lengths(lengths: ArrayLike, unit_roundoff: float) -> tuple[NDArray[np.float64], float]:
@@ -269,6 +330,14 @@ def check_lengths(lengths: ArrayLike, unit_roundoff: float) -> tuple[NDArray[np.
             f"{unit_roundoff!r}."
         )
     return n, float(unit_roundoff)
+
+
+def check_bias(bias: Any, unit_roundoff: float) -> float:
+    """Return a bias from 0 to below u; raise ValueError for others."""
+    is_number = isinstance(bias, int | float | np.number) and not isinstance(bias, bool)
+    if not is_number or not 0 <= bias < unit_roundoff:
+        raise ValueError(f"bias must be a number from 0 to below u = {unit_roundoff}, as of theory.bias; got {bias!r}.")
+    return float(bias)
 
 
 def check_number(name: str, value: Any, what: str, most: float) -> float:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.analysis.theory.bounds import check_positive, gamma, probable_gamma, roundoff
+from simfloat.analysis.theory.bounds import bias, check_positive, gamma, probable_gamma, roundoff
 from simfloat.arithmetic import round as round_to
 from simfloat.arithmetic.bit_stream import BitStream
 from simfloat.common import check_count
 from simfloat.environment import in_usual_environment
-from simfloat.formats import FP64, as_format
+from simfloat.formats import FP64, Format, Rounding, as_format
 from simfloat.formats.catalog import FormatLike
 from simfloat.sums import Accumulator, dot, exact, matmul
 from simfloat.sums.blocked import SumOfSums
@@ -47,7 +47,7 @@ def count_roundings(accumulate: Accumulator | FormatLike, n: int, *, products: b
     """
     check_count("n", n)
     order, counts = as_accumulator(accumulate), dict[float, int]()
-    for u, count in _count_by_path(order, int(n), products):
+    for (u, _), count in _count_by_path(order, int(n), products):
         counts[u] = counts.get(u, 0) + count
     return counts
 
@@ -88,9 +88,9 @@ def probable_error_bound(
 ) -> float:
     """Return a probable bound on the error of a sum of n terms, relative to the sum of the magnitudes of the terms.
 
-    It is :func:`probable_gamma` of the roundings. For several formats, factor sqrt(n) u becomes the factor times the
-    square root of the sum of n u^2 over all formats (Azuma's inequality for steps of several sizes). It has the same
-    condition as :func:`error_bound`.
+    It is :func:`probable_gamma` of the roundings, with the :func:`bias` of stochastic rounding. For several formats,
+    factor sqrt(n) u becomes the factor times the square root of the sum of n u^2 over all formats (Azuma's inequality
+    for steps of several sizes). It has the same condition as :func:`error_bound`.
 
     Parameters:
         accumulate: the accumulator or format, as in :func:`count_roundings`.
@@ -112,35 +112,47 @@ def probable_error_bound(
         True
     """
     check_positive("factor", factor)
-    counts = count_roundings(accumulate, n, products=products)
+    check_count("n", n)
+    counts = dict[tuple[float, float], int]()
+    for error, count in _count_by_path(as_accumulator(accumulate), int(n), products):
+        counts[error] = counts.get(error, 0) + count
     if len(counts) == 1:
-        ((u, count),) = counts.items()
-        return float(probable_gamma(count, u, factor))
-    squares = math.fsum(count * u * u for u, count in counts.items())
-    return math.expm1((factor * math.sqrt(squares) + squares) / (1 - max(counts, default=0.0)))
+        (((u, mean), count),) = counts.items()
+        return float(probable_gamma(count, u, factor, bias=mean))
+    centred = [(u / (1 - mean), count) for (u, mean), count in counts.items()]  # the parts with mean zero
+    squares = math.fsum(count * u * u for u, count in centred)
+    shift = math.fsum(count * math.log1p(mean) for (_, mean), count in counts.items())
+    return math.expm1((factor * math.sqrt(squares) + squares) / (1 - max((u for u, _ in centred), default=0.0)) + shift)
 
 
-def _count_by_path(order: Accumulator, n: int, products: bool) -> list[tuple[float, int]]:
-    """Return pairs (u, number of roundings) along the longest path of a term."""
+def _largest_errors(format: Format, rounding: Rounding) -> tuple[float, float]:
+    """Return the largest relative error of one rounding, and that of its mean: 0 unless it is stochastic."""
+    return roundoff(format, rounding), bias(format, rounding) if rounding.is_stochastic else 0.0
+
+
+def _count_by_path(order: Accumulator, n: int, products: bool) -> list[tuple[tuple[float, float], int]]:
+    """Return pairs (largest errors, number of roundings) along the longest path of a term."""
     if isinstance(order, SequentialSum):
-        u = roundoff(order.format, order.rounding)
+        errors = _largest_errors(order.format, order.rounding)
         if order.products is None or not products:
-            return [(u, n if products else n - 1)]
+            return [(errors, n if products else n - 1)]
         first = order.products.precision > order.format.precision  # the first product is rounded again
-        return [(u, n - 1 + first), (roundoff(order.products, order.rounding), 1)]
+        return [(errors, n - 1 + first), (_largest_errors(order.products, order.rounding), 1)]
     if isinstance(order, InTreeOrder):
-        u, own = roundoff(order.format, order.rounding), [order.format]
+        errors, own = _largest_errors(order.format, order.rounding), [order.format]
         if isinstance(order, NumPySum) and order.products is not None:
             own.append(order.products)
-        products_roundings = [(roundoff(format, order.rounding), 1) for format in own] if products else []
-        return [(u, _depth(order.program(n).tolist(), n)), *products_roundings]
+        products_roundings = [(_largest_errors(format, order.rounding), 1) for format in own] if products else []
+        return [(errors, _depth(order.program(n).tolist(), n)), *products_roundings]
     if isinstance(order, SumOfSums):
         lengths = order.lengths(n)
         runs, size = lengths.count_runs(n), max(size for count, size in lengths.counts_and_sizes(n) if count)
         inner, outer = (_count_by_path(order.inner, size, products), _count_by_path(order.outer, runs, False))
         assert order.inner.result is not None and order.outer.result is not None
         if order.inner.result.precision > order.outer.result.precision:
-            outer.append((roundoff(order.outer.result, order.outer.roundings[0]), 1))  # a result, before it is added
+            outer.append(
+                (_largest_errors(order.outer.result, order.outer.roundings[0]), 1)
+            )  # a result, before it is added
         return [*inner, *outer]
     raise ValueError(
         f"The error of {order} is not a product of factors 1 + delta: use sequential, pairwise, numpy_sum, tree, or "
