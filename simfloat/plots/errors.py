@@ -252,8 +252,9 @@ def deterministic_bound(lengths: ArrayLike, unit_roundoff: float) -> NDArray[np.
 def probabilistic_bound(lengths: ArrayLike, unit_roundoff: float, factor: float = 1.0) -> NDArray[np.float64]:
     """Return exp((factor sqrt(n) u + n u^2) / (1 - u)) - 1, about factor sqrt(n) u: a likely bound on the error.
 
-    The bound assumes that rounding errors are mean independent with mean zero. Errors of stochastic rounding are, if
-    it has many random bits; pass 2 u for them. Errors of rounding to nearest often behave similarly, but not if a sum stagnates.
+    The bound assumes that rounding errors are mean independent with mean zero. Errors of stochastic rounding with
+    many random bits are; pass 2 u for them. Errors of rounding to nearest often behave similarly, but not if a sum
+    stagnates.
 
     Parameters:
         lengths: numbers of terms, 0 or more, in an array of any shape.

@@ -296,8 +296,8 @@ def kahan(format: FormatLike, rounding: RoundingLike = nearest_even) -> Kahan:
 
     All operations are rounded to `format`. For ascending k there are five: p = a * b, y = p - c, t = s + y, c = (t - s)
     - y, s = t. The result is s. Its error is at most (2 u + O(n u^2)) sum |p| for n terms (Higham, Accuracy and
-    Stability of Numerical Algorithms, 2nd edition, section 4.3). Very long sums of equal terms stop growing near 1 / u^2
-    terms: in BF16 at 65,536 ones. After an overflow, inf - inf makes the sum NaN, as in hardware.
+    Stability of Numerical Algorithms, 2nd edition, section 4.3). Very long sums of equal terms stop growing near
+    1 / u^2 terms: in BF16 at 65,536 ones. After an overflow, inf - inf makes the sum NaN, as in hardware.
 
     Parameters:
         format: the format of all operations, or its name.
