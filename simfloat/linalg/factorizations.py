@@ -18,6 +18,7 @@ from simfloat.linalg.matrices import (
     COMPLEX_FACTORS,
     ArithmeticOptions,
     InnerProducts,
+    advice_for_small,
     arithmetic_of,
     check_range,
     elimination_overflow_error,
@@ -207,7 +208,10 @@ class _Elimination(NamedTuple):
         place = int(np.argmax(np.abs(column))) if self.pivot else 0
         if column[place] == 0:
             left = np.any(column) and not self.pivot
-            advice = "pass pivot=True" if left else f"it is singular, or became so in {format}; take a wider format"
+            singular = (
+                f"it is singular, or became so in {format}; {advice_for_small(self.a, format)}take a wider format"
+            )
+            advice = "pass pivot=True" if left else singular
             raise NoPivotError(f"The matrix has no pivot in column {k}: {advice}.")
         if not np.isfinite(column[place]):
             raise elimination_overflow_error(f"Column {k} of the elimination", self.a, self.pivot, format)
@@ -299,9 +303,10 @@ def _by_halves(sums: InnerProducts, w: NDArray, first: int, last: int) -> None:
 def _finish_column(u: ArrayArithmetic, w: NDArray, k: int) -> None:
     """Compute the root of the pivot, and divide the column by it."""
     if not w[k, k] > 0:
+        small = "" if k or w[k, k] < 0 else advice_for_small(w, u.format)
         raise ValueError(
             f"The pivot of column {k} is {float(w[k, k])}, not positive: the matrix is not positive definite, or is no "
-            f"longer so after rounding to {u.format}; add to its diagonal, or use a wider format."
+            f"longer so after rounding to {u.format}; {small or 'add to its diagonal, or '}use a wider format."
         )
     w[k, k] = u.compute("sqrt", w[k : k + 1, k])[0]
     w[k + 1 :, k] = u.compute("divide", w[k + 1 :, k], w[k, k, ...])

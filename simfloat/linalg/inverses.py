@@ -13,6 +13,7 @@ from simfloat.arrays import Array
 from simfloat.arrays.arithmetic import ArrayArithmetic
 from simfloat.arrays.array import array, read_numbers
 from simfloat.environment import in_usual_environment
+from simfloat.formats import Format
 from simfloat.formats.catalog import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.factorizations import NoPivotError, eliminate
@@ -26,7 +27,6 @@ from simfloat.linalg.matrices import (
     names_options_of_scipy,
     range_error,
     result_array,
-    solution_overflow_error,
     solve_with_factors,
     substitute,
 )
@@ -73,7 +73,7 @@ def inv(
     a = matrix_of(A, u, square=True)
     x = solve_with_factors(u, *eliminate(u, a), np.eye(len(a), dtype=u.dtype))
     if not in_range(u, x):
-        raise solution_overflow_error(u.format)
+        raise range_error("The inverse", u.format, "scale A up by a power of two, or use a format of larger range")
     return result_array(x, u)
 
 
@@ -245,7 +245,8 @@ def cond(
     for _ in range(MOST_ESTIMATES if n else 0):
         y = solve_with_factors(u, w, permutation, x)
         before, estimate = estimate, u.sum(np.abs(y)).reshape(1)
-        check_range(u, "The condition estimate", a, y, estimate)
+        if not in_range(u, y, estimate):
+            raise _condition_error(a, u.format)
         if estimate[0] <= before[0]:
             estimate = before
             break
@@ -256,8 +257,18 @@ def cond(
         x[np.argmax(np.abs(z))] = 1
     largest = u.sum(np.abs(a), 0).max(initial=0).reshape(1)
     result = u.compute("multiply", largest, estimate)
-    check_range(u, "The condition estimate", a, largest, result)
+    check_range(u, "The condition estimate", a, largest)
+    if not in_range(u, result):
+        raise _condition_error(a, u.format)
     return result_array(result.reshape(()), u)
+
+
+def _condition_error(a: NDArray, format: Format) -> ValueError:
+    """Return the error for an estimate out of range: only the norm of the inverse depends on the scale of A."""
+    with np.errstate(all="ignore"):
+        is_small = bool(np.linalg.cond(a.astype(np.float64), 1) < format.max / 2)
+    advice = "scale A up by a power of two, or" if is_small else "scaling A does not change a condition number;"
+    return range_error("The condition estimate", format, f"{advice} use a format of larger range")
 
 
 def _solve_transposed(u: ArrayArithmetic, w: NDArray, permutation: NDArray, b: NDArray) -> NDArray:

@@ -250,6 +250,8 @@ def _iterate(
         curvature = u.matmul(p, q).reshape(1)
         if not in_range(u, rho, q, curvature):
             return end(False, f"A product left the range of {u.format}: scale A or b by a power of two.")
+        if not curvature[0] and p.astype(np.float64) @ (a.astype(np.float64) @ p.astype(np.float64)) > 0:
+            return end(False, f"p . A p is zero in {u.format}, and is not: scale A or b by a power of two.")
         if not curvature[0] > 0:
             why = f"p . A p is {float(curvature[0])}, not positive: A is not positive definite, or not in {u.format}."
             return end(False, why)
@@ -364,6 +366,8 @@ def _cycles(
             return end(True, "The residual is zero." if b.any() else "b is zero.")
         beta = rounded_norm(u, r)
         first = first or float(beta[0])
+        if not in_range(u, beta):
+            return end(False, f"r . r left the range of {u.format}: scale b by a power of two.")
         if not beta[0]:
             return end(False, f"r . r is zero in {u.format}, and r is not: scale b by a power of two.")
         cycle = minimize_residual(
@@ -407,7 +411,7 @@ def minimize_residual(
     rotations, sizes = list[tuple[NDArray, NDArray]](), list[float]()
     for k in range(steps):
         # Modified Gram-Schmidt, as in Saad's algorithm 6.9: each projection is of the vector that is left.
-        column, w = [], apply(basis[k])
+        column, w = [], (product := apply(basis[k]))
         for v in basis:
             column.append(u.matmul(v, w).reshape(1))
             w = u.compute("fma", -column[-1], v, w)
@@ -420,6 +424,8 @@ def minimize_residual(
             break
         if not rho[0]:
             fault = f"A is singular, or became so in {u.format}: use a wider format."
+            if product.any() and norm_of(product) ** 2 < u.format.smallest_subnormal:
+                fault = f"The norm of A v is zero in {u.format}, and A v is not: scale A by a power of two."
             break
         c, s = u.compute("divide", column[k], rho), u.compute("divide", norm, rho)
         g[k:] = [u.compute("multiply", c, g[k]), u.compute("multiply", -s, g[k])]

@@ -179,6 +179,15 @@ def scaling_up(a: Any, format: Format, power: int = 1) -> str:
     return f"{f'scale it up, as by 2**{room}, or ' if room > 0 else ''}use a format of larger range"
 
 
+def advice_for_small(a: NDArray, format: Format) -> str:
+    """Return "scale it up, or", with a power of two, for a matrix in the format that is zero or subnormal."""
+    largest = magnitudes(a).max(initial=0.0)
+    if largest >= format.smallest_normal:
+        return ""
+    power = math.floor(math.log2(format.max) / 2 - math.log2(largest)) if largest else 0
+    return f"scale it up, as by 2**{power}, or " if largest else "scale it up, or "
+
+
 def elimination_overflow_error(what: str, a: NDArray, pivot: bool, format: Format) -> ValueError:
     """Return the error for an elimination that left the range; it names a scale, from the elimination in float64."""
     w, largest = a.astype(np.float64), magnitudes(a).max()

@@ -130,6 +130,11 @@ class RefinementCall(NamedTuple):
         if largest < work.smallest_normal / work.eps:
             power = -math.frexp(largest or 1.0)[1]
             yield f"b scaled by 2**{power}", self._replace(b=np.ldexp(np.asarray(self.b), power))
+        of_a = _largest(np.asarray(self.a, np.float64))
+        if 0 < of_a < factor.smallest_normal and not isinstance(self.a, Array):
+            power = -math.frexp(of_a)[1]
+            a, b = (np.ldexp(np.asarray(x, np.float64), power) for x in (self.a, self.b))
+            yield f"A and b scaled by 2**{power}", self._replace(a=a, b=b)
         factors = [wider for wider in WIDER if wider.precision > factor.precision]
         for wider in factors:
             yield f"factor={wider}", self._replace(factors=self.factors._replace(format=wider))
@@ -272,7 +277,7 @@ class _System:
             f"{self.residual_limit(x):.1e}."
         )
         format = self.u.format
-        if converged or min(_largest(x), self.scale(x)) >= format.smallest_normal:
+        if converged or min(_largest(x) or math.inf, self.scale(x)) >= format.smallest_normal:
             return text
         return (
             f"{text} Elements of x or its residual below the smallest normal number of {format} lose digits or vanish."

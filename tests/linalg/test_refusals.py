@@ -327,3 +327,37 @@ def test_a_triangular_matrix_is_no_preconditioner_of_conjugate_gradients():
     assert sf.linalg.cg(A, b, preconditioner=solve).converged
     assert sf.linalg.cg(A, b, preconditioner=[[0.25, 0.0], [0.0, 0.5]]).converged  # a diagonal matrix is symmetric
     assert sf.linalg.gmres(A, b, preconditioner=np.linalg.inv(np.tril(A.numbers))).x.shape == (2,)
+
+
+def test_hints_name_what_helps():
+    small, random = np.eye(3) * 2 + 1, np.random.default_rng(0).standard_normal((6, 6))
+    options = dict(format=sf.FP16)
+    assert_refused(
+        (
+            lambda: sf.linalg.cholesky(small * 2.0**-30, **options),
+            "after rounding to FP16; scale it up, or use a wider",
+        ),
+        (lambda: sf.linalg.lu(small * 2.0**-28, **options), "became so in FP16; scale it up, or take a wider format"),
+        (lambda: sf.linalg.lu(np.ones((2, 2)) * 2.0**-20, **options), r"in FP16; scale it up, as by 2\*\*27, or take"),
+        (
+            lambda: sf.linalg.inv(np.eye(3) * 2.0**-17, **options),
+            "The inverse left .*: scale A up by a power of two, or",
+        ),
+        (lambda: sf.linalg.cond(np.diag([1, 2.0**-17]), **options), "does not change a condition number; use a format"),
+        (lambda: sf.linalg.cond(np.diag([2.0**-15, 2.0**-18]), **options), "scale A up by a power of two, or use"),
+    )
+    for result, words in (
+        (sf.linalg.gmres(np.eye(3), [100.0, 200, 300], **options), "r . r left the range of FP16: scale b by a power"),
+        (
+            sf.linalg.gmres((np.eye(8) * 8 + 1) * 1e-6, np.ones(8), **options),
+            "The norm of A v is zero in FP16, and A v",
+        ),
+        (sf.linalg.gmres(np.ones((3, 3)), [1.0, 0, 0], **options), "A is singular, or became so in FP16"),
+        (sf.linalg.cg(np.eye(3) * 1e-3, [0.01, 0.02, 0.03], **options), "p . A p is zero in FP16, and is not: scale A"),
+        (sf.linalg.cg([[0.0, 1.0], [1.0, 0.0]], [1.0, 0.0], **options), "p . A p is 0.0, not positive: A is not pos"),
+    ):
+        assert words in result.reason and not result.converged
+    A, b = random * 2.0**-18, random @ np.ones(6) * 2.0**-18
+    refinement = sf.linalg.solve(A, b, factor=sf.FP16, work=sf.FP32, residual=sf.FP64)
+    assert refinement.reason.endswith("With A and b scaled by 2**16 it converges.")
+    assert "smallest normal number of FP32" not in refinement.reason
