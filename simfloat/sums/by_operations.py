@@ -1,4 +1,4 @@
-"""Sums by elementwise operations, step by step, for all elements of a tile.
+"""Sums by elementwise operations, step by step, for all elements of a tile, or of a stack of tiles.
 
 Sums are computed in this way if the user gives the draws of their roundings, if flags are requested, and in FP64 in
 modes other than to nearest even. `unit_steps.py` contains the steps of matrix units, and the rules for their flags.
@@ -137,10 +137,15 @@ class OperationsEngine(NamedTuple):
     scales: RemovedScales | None = None  # None without scales, and if the accumulator itself reads them
     carrier: FloatType = np.float64
     cost: float = 1e-9  # one thread computes all sums, and the operations divide their elements among threads
+    takes_batches: bool = True
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        rows, columns = np.indices(out.shape)
+        """Add products to `out`: of matrices, as other engines do, or of stacks: (..., m, k), (..., k, n) and
+        (..., m, n)."""
+        rows, columns = np.indices(out.shape[-2:])
         elements = region.first + rows * region.row_step + columns * region.column_step
+        if out.ndim > 2:
+            elements = elements + region.matrix_step * np.arange(len(out))[:, np.newaxis, np.newaxis]
         raised = None if self.flags is None else np.zeros(out.shape, np.uint8)
         operations = _Operations(None if self.words is None else np.moveaxis(self.words[elements], -1, 0), raised)
         least = self.least[::-1] if region.is_transposed else self.least
@@ -170,12 +175,17 @@ class OperationsEngine(NamedTuple):
 
 def _factors(a: NDArray, b: NDArray) -> list[Any]:
     """Return the factors of every product of a tile."""
-    return [(a[:, k : k + 1], b[k : k + 1, :]) for k in range(a.shape[1])]
+    return [(a[..., k : k + 1], b[..., k : k + 1, :]) for k in range(a.shape[-1])]
 
 
 def _with_scales(factors: list[Any], scales: TileScales, block: int) -> list[ScaledFactors]:
     """Return factors with the scales of their blocks."""
-    return [(x, y, scales[0][:, k // block, np.newaxis], scales[1][k // block]) for k, (x, y) in enumerate(factors)]
+    return [(x, y, *_scales_of_block(scales, k // block)) for k, (x, y) in enumerate(factors)]
+
+
+def _scales_of_block(scales: TileScales, block: int) -> tuple[NDArray, NDArray]:
+    """Return the scales of a block of all rows, and of all columns."""
+    return scales[0][..., block, np.newaxis], scales[1][..., block, np.newaxis, :]
 
 
 def take_words(accumulator: Accumulator, elements: int, terms: int, stream: GivenBits) -> NDArray[np.uint32]:
@@ -231,13 +241,13 @@ class _Operations:
         scales: TileScales,
     ) -> NDArray:
         """Remove the scales from the sums of blocks, and return `start` plus the results."""
-        total, results, ones = removal.total, list[Any](), np.ones_like(start[:1, :1])
+        total, results, ones = removal.total, list[Any](), np.ones_like(start, shape=(1,) * start.ndim)
         remove = self._operations_in(total.format, total.rounding, start.shape)
         for block, first in enumerate(range(0, len(factors), removal.block)):
             products = factors[first : first + removal.block]
             sums = self.sum(accumulator, products, np.zeros_like(start), least)
-            both = scales[0][:, block, np.newaxis].astype(np.float64) * scales[1][block]
-            results.append((remove(removal.operation, sums, both), ones))
+            of_rows, of_columns = _scales_of_block(scales, block)
+            results.append((remove(removal.operation, sums, of_rows.astype(np.float64) * of_columns), ones))
         return self.sum(total, results, start, least)
 
     def running_sums(
@@ -269,7 +279,10 @@ class _Operations:
     ) -> Iterator[tuple[NDArray, NDArray]]:
         """Generate the sums of runs, as pairs of factors."""
         for run in _runs(accumulator, factors):
-            yield np.ones_like(start[:1, :1]), self.sum(accumulator.inner, run, np.zeros_like(start), least)
+            yield (
+                np.ones_like(start, shape=(1,) * start.ndim),
+                self.sum(accumulator.inner, run, np.zeros_like(start), least),
+            )
 
     def _running_outer(
         self, accumulator: SumOfSums, factors: list[Any], start: NDArray, least: tuple[int, int]
@@ -366,11 +379,10 @@ class _Operations:
         target = Target(format, rounding, np.float64)
 
         def do(operation: str, *operands: NDArray) -> NDArray:
-            arrays = [np.broadcast_to(operand, shape) for operand in operands]
             draw = Draw(0, 0, user_bits=_ReadyWords(self._next_words())) if rounding.is_stochastic else None
             if self._flags is None:
-                return compute_with_draw(operation, arrays, target, draw)
-            results, raised = compute_with_flags(operation, arrays, target, draw)
+                return compute_with_draw(operation, list(operands), target, draw)
+            results, raised = compute_with_flags(operation, list(operands), target, draw)
             self._flags |= raised
             return results
 
