@@ -19,7 +19,7 @@ from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute_with_draw, compute_with_flags
 from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
-from simfloat.sums.accumulator import Accumulator, Region, TileScales
+from simfloat.sums.accumulator import Accumulator, Engine, Region, TileScales
 from simfloat.sums.blocked import SumOfLanes, SumOfSums
 from simfloat.sums.fused import Fused
 from simfloat.sums.one_format import InOneFormat, Kahan, Pairwise
@@ -89,14 +89,28 @@ def has_flags(accumulator: Accumulator) -> bool:
     return consists_of_operations(accumulator) or isinstance(accumulator, Fused | TensorCore | MatrixCore)
 
 
+def fits_float32(accumulator: Accumulator) -> bool:
+    """Return True if all steps are rounded operations, and all results are float32 values."""
+    if isinstance(accumulator, SumOfSums):
+        return fits_float32(accumulator.inner) and fits_float32(accumulator.outer)
+    if not isinstance(accumulator, SequentialSum | InOneFormat):
+        return False
+    return accumulator.format.fits_float32 and (getattr(accumulator, "products", None) or FP32).fits_float32
+
+
 def least_exponents(accumulator: Accumulator, x: OperandBounds, y: OperandBounds) -> tuple[int, int]:
     """Return emin of the formats of both operands; for a matrix unit, of the formats that it multiplies."""
+    return _of_matrix_unit(accumulator) or (x.known_or_array_format.emin, y.known_or_array_format.emin)
+
+
+def _of_matrix_unit(accumulator: Accumulator) -> tuple[int, int] | None:
+    """Return emin of both formats that a matrix unit multiplies; None if another accumulator takes the products."""
     while isinstance(accumulator, SumOfSums):
         accumulator = accumulator.inner
     if isinstance(accumulator, TensorCore | MatrixCore) and accumulator.inputs is not None:
         a, b = accumulator.inputs
         return a.emin, b.emin
-    return x.known_or_array_format.emin, y.known_or_array_format.emin
+    return None
 
 
 def _runs(accumulator: SumOfSums, products: list[Any]) -> list[list[Any]]:
@@ -135,6 +149,7 @@ class OperationsEngine(NamedTuple):
     least: tuple[int, int]  # emin of the left and of the right operand, which fused sums read
     flags: NDArray[np.uint8] | None = None  # receives the flags that the steps of each element raise, if requested
     scales: RemovedScales | None = None  # None without scales, and if the accumulator itself reads them
+    quick: Engine | None = None  # an engine with the same sums, if flags are requested
     carrier: FloatType = np.float64
     cost: float = 1e-9  # one thread computes all sums, and the operations divide their elements among threads
     takes_batches: bool = True
@@ -143,11 +158,13 @@ class OperationsEngine(NamedTuple):
         """Add products to `out`: of matrices, as other engines do, or of stacks: (..., m, k), (..., k, n) and
         (..., m, n)."""
         rows, columns = np.indices(out.shape[-2:])
-        elements = region.first + rows * region.row_step + columns * region.column_step
+        elements = np.asarray(region.first + rows * region.row_step + columns * region.column_step)
         if out.ndim > 2:
             elements = elements + region.matrix_step * np.arange(len(out))[:, np.newaxis, np.newaxis]
         raised = None if self.flags is None else np.zeros(out.shape, np.uint8)
-        operations = _Operations(None if self.words is None else np.moveaxis(self.words[elements], -1, 0), raised)
+        operations = _Operations(
+            None if self.words is None else np.moveaxis(self.words[elements], -1, 0), raised, self.carrier
+        )
         least = self.least[::-1] if region.is_transposed else self.least
         factors = _factors(a, b)
         if region.scales is None:
@@ -202,8 +219,13 @@ def take_words(accumulator: Accumulator, elements: int, terms: int, stream: Give
 class _Operations:
     """Rounded operations on a tile, each of which takes the next draws of its elements, and adds its flags."""
 
-    def __init__(self, words: NDArray[np.uint32] | None, flags: NDArray[np.uint8] | None = None) -> None:
-        self._words, self._flags, self._draws_so_far = words, flags, 0
+    def __init__(
+        self,
+        words: NDArray[np.uint32] | None,
+        flags: NDArray[np.uint8] | None = None,
+        carrier: FloatType = np.float64,
+    ) -> None:
+        self._words, self._flags, self._carrier, self._draws_so_far = words, flags, carrier, 0
 
     def sum(self, accumulator: Any, factors: list[Any], start: NDArray, least: tuple[int, int]) -> NDArray:
         """Return the sums of the products of pairs of factors, added to `start`."""
@@ -376,7 +398,7 @@ class _Operations:
 
     def _operations_in(self, format: Format, rounding: Rounding, shape: tuple[int, ...]) -> Any:
         """Return a function that computes operations in a format, with results of this shape."""
-        target = Target(format, rounding, np.float64)
+        target = Target(format, rounding, self._carrier)
 
         def do(operation: str, *operands: NDArray) -> NDArray:
             draw = Draw(0, 0, user_bits=_ReadyWords(self._next_words())) if rounding.is_stochastic else None
@@ -392,7 +414,7 @@ class _Operations:
 def _least_exponents(accumulator: SumOfSums) -> tuple[int, int]:
     """Return emin of the two factors of an outer sum: ones, and the sums of runs."""
     assert accumulator.inner.result is not None
-    return FP32.emin, accumulator.inner.result.emin
+    return _of_matrix_unit(accumulator.outer) or (FP32.emin, accumulator.inner.result.emin)
 
 
 class _ReadyWords(GivenBits):

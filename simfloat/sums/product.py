@@ -33,6 +33,7 @@ from simfloat.formats.exceptions import INVALID
 from simfloat.formats.rounding import Rounding, RoundingLike, as_rounding
 from simfloat.sums import contraction
 from simfloat.sums.accumulator import Accumulator
+from simfloat.sums.certain_flags import sums_with_flags
 from simfloat.sums.contraction import check_flaggable, prepare_by_operations, prepare_sum, round_sums
 from simfloat.sums.exact import HardwareSum, exact, flags_in_fp64
 from simfloat.sums.plan import Casts, Options, product_plan
@@ -427,7 +428,7 @@ def multiply_with_flags(
         return _exact_sums_with_flags(a, b, options, scales, initial, matrices, shape)
     raised = np.zeros(math.prod(matrices), np.uint8)
     a, b, work = prepare_by_operations(a, b, shape, a.shape[-1], options, scales, initial, raised)
-    sums = sums_of_matrices(matrices, a, b, work)
+    sums = sums_with_flags(matrices, a, b, work)
     if work.divisor != 1.0 or target.format != plan.result or target.rounding.saturates:
         raised |= _flags_of_results(sums.reshape(-1), work.divisor, target)
     return round_sums(sums, shape, options, work, a, b), raised.reshape(shape)

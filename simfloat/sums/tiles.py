@@ -21,7 +21,7 @@ from simfloat.sums.scales import Scales
 STACKED = 1 << 16
 
 #: The number of elements that elementwise operations compute at a time, so that their arrays stay in the cache.
-BATCH = 1 << 15
+BATCH = 1 << 16
 
 #: With fewer columns, the inner loop, which runs over columns, is too short to be fast.
 FEW_COLUMNS = 64

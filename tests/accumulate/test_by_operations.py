@@ -113,6 +113,12 @@ def test_stacks_and_parts_have_the_sums_and_flags_of_their_matrices(rng, monkeyp
             assert np.array_equal(flags[i], raised)
 
 
+def test_an_outer_matrix_unit_reads_sums_of_runs_in_its_own_format():
+    unit = sf.blocked(1, sf.fused(1, 13, sf.Format(4, 3)), sf.matrix_core("cdna3", sf.TF32))
+    options = dict(accumulate=unit, initial=-(2.0**-70))  # 2^-9 is subnormal for the inner sum, and normal in TF32
+    assert_bits(sf.sum([2.0**-9], **options, flags=True)[0], sf.sum([2.0**-9], **options))
+
+
 def test_flags_include_the_rounding_to_output_and_start_values():
     assert sf.sum([1.0, 2.0**-20], accumulate=sf.FP32, output=sf.FP16, flags=True)[1] == 1
     assert sf.sum([1.0, 2.0], accumulate=sf.FP32, output=sf.FP16, flags=True)[1] == 0
