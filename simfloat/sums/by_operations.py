@@ -1,7 +1,8 @@
 """Sums by elementwise operations, step by step, for all elements of a tile, or of a stack of tiles.
 
-Sums are computed in this way if the user gives the draws of their roundings, if flags are requested, and in FP64 in
-modes other than to nearest even. `unit_steps.py` contains the steps of matrix units, and the rules for their flags.
+Sums are computed in this way if the user gives the draws of their roundings, in FP64 in modes other than to nearest
+even, and if flags are requested that `certain_flags.py` does not find. `unit_steps.py` contains the steps of matrix
+units, and the rules for their flags.
 """
 
 from __future__ import annotations

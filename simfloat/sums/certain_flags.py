@@ -1,4 +1,4 @@
-"""Flags of sums that follow from bounds and from the sums, so that their steps need not be computed one by one.
+"""Flags of sums that follow from bounds and from the sums, so that no step must be computed by itself.
 
 Let every product, and every start value, be a multiple of 2^low, and let S be the sum of their magnitudes. All partial
 sums, rounded or not, are multiples of 2^low, and hardly exceed S. So:
@@ -46,10 +46,10 @@ LEAST_LOW, MOST_HIGH = -450, 400
 #: The share of sums above which all sums are computed step by step.
 MOST_LEFT = 0.5
 
-#: The parts of the products of such sums that are summed before.
+#: If a sum does not show whether it is inexact, these parts of its products are summed.
 PARTS = (0.5, 0.75, 0.25)
 
-#: The number of operands that are gathered at a time for sums that are computed step by step.
+#: The number of operands of such sums that are copied at a time.
 GATHERED = 1 << 21
 
 #: Fraction bits of the truncations in a CDNA3 unit.
@@ -85,7 +85,7 @@ def _facts_of_format(format: Format, rounding: Rounding, errors: int = 1) -> Ste
     is_usual = format.subnormals and format.signed and format.has_zero and not format.is_fixed
     if rounding.is_stochastic or format.precision > MOST_BITS or not is_usual:
         return None
-    error = 2.0 ** (rounding.is_to_nearest * -1 + 1 - format.precision)
+    error = 2.0 ** -(format.precision - (not rounding.is_to_nearest))
     least = format.emin - format.mantissa_bits
     return StepFacts(format.precision, least, format.last_binade, math.log2(1 + errors * error), format.emin, math.inf)
 
@@ -97,10 +97,8 @@ def _facts_of_alignment(
     facts = _facts_of_format(format, rounding)
     if facts is None:
         return None
-    growth, top = (
-        facts.growth + math.log2(1 + (terms + 1) * 2.0**-bits),
-        max(facts.top, format.emin if zero is None else zero),
-    )
+    growth = facts.growth + math.log2(1 + (terms + 1) * 2.0**-bits)
+    top = format.emin if zero is None else max(format.emin, zero)
     return facts._replace(least=format.emin, growth=growth, top=top, fraction_bits=bits, terms=terms + 1)
 
 
@@ -170,26 +168,26 @@ def sums_with_flags(shape: tuple[int, ...], a: NDArray, b: NDArray, work: Prepar
 
 
 class _Limits(NamedTuple):
-    """The operands in float64, and limits on the sizes of sums: on bounds of the sums of the magnitudes of products."""
+    """The operands in float64, and limits on the size of a sum, which is a bound on S."""
 
     a: NDArray  # (..., m, k)
     b: NDArray  # (..., k, n)
-    is_usual: float  # sums of smaller sizes raise no flag except inexact
-    is_exact: float  # sums of smaller sizes are exact
+    is_usual: float  # smaller sums raise no flag except inexact
+    is_exact: float  # the steps of smaller sums are exact
 
 
 class _SomeSums(NamedTuple):
-    """Sums of one product each in a stack, which themselves do not show their flags."""
+    """A stack of single sums that do not show their flags."""
 
     limits: _Limits
     initial: NDArray | None
-    usual: NDArray[np.bool_]
+    usual: NDArray[np.bool_]  # which sums raise no flag except inexact
 
     def flags(self, work: PreparedSum, quick: PreparedSum, engine: OperationsEngine) -> NDArray[np.uint8]:
-        """Return the flags: of a part of the steps if that is inexact, otherwise of all steps, one by one."""
+        """Return the flags: inexact if a part of the products shows it, otherwise the flags of all steps."""
         raised = np.full(len(self.usual), INEXACT, np.uint8)
         left, depth, chunk = np.arange(raised.size), self.limits.a.shape[-1], engine.accumulator.chunk or 0
-        # The errors of a sum may cancel, but those of its first terms rarely cancel as well.
+        # The errors of a sum may cancel, but then the errors of its first steps rarely cancel, too.
         for part in PARTS if chunk else ():
             first = int(depth * part) // chunk * chunk
             if first and left.size:
@@ -205,7 +203,7 @@ class _SomeSums(NamedTuple):
         return raised
 
     def _operands(self, places: NDArray, depth: int) -> tuple[NDArray, NDArray, NDArray | None]:
-        """Return the first products, and the start values."""
+        """Return the operands of the first products of some sums, and their start values."""
         start = None if self.initial is None else self.initial[places]
         return self.limits.a[places, :, :depth], self.limits.b[places, :depth], start
 
@@ -229,17 +227,17 @@ def _limits(engine: OperationsEngine, a: NDArray, b: NDArray, initial: NDArray |
     bits: float = facts.precision
     if facts.fraction_bits < math.inf:
         bits = min(bits, facts.fraction_bits) if top - facts.fraction_bits <= low else 0
-    # Half of it, because sizes are rounded.
+    # Sizes are rounded, so the limit is half of the size up to which steps are exact.
     return _Limits(a.astype(np.float64), b.astype(np.float64), is_usual, 2.0 ** (low + bits - 1))
 
 
 def _compare(
     limits: _Limits, initial: NDArray | None, sums: NDArray
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which sums are inexact, which raise no other flag, and which are exact, as far as this is certain."""
+    """Return which sums surely are inexact, which surely raise no other flag, and which surely have exact steps."""
     a, b, depth = limits.a, limits.b, limits.a.shape[-1]
     with np.errstate(all="ignore"):
-        # Cauchy and Schwarz: the magnitudes of products add up to at most the product of the lengths of both vectors.
+        # The inequality of Cauchy and Schwarz: S is at most the product of the lengths of both vectors.
         lengths = np.sqrt(np.einsum("...ik,...ik->...i", a, a)), np.sqrt(np.einsum("...kj,...kj->...j", b, b))
         size = lengths[0][..., np.newaxis] * lengths[1][..., np.newaxis, :]
         near = sums_of_matrices(sums.shape, a, b, _in_float64()).reshape(sums.shape)
@@ -252,7 +250,7 @@ def _compare(
 
 @cache
 def _in_float64() -> PreparedSum:
-    """Return the sums of products in float64, with one rounding for each product."""
+    """Return the computation of sums in float64, with one rounding for each product."""
     engine = SequentialSum(FP64).engine_for_all(FP64, FP64)
     assert engine is not None
     return PreparedSum(CPU, engine, False, True)
