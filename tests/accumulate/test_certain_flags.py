@@ -59,7 +59,9 @@ def test_rare_flags_of_sums_with_usual_results():
     for accumulate, x, y, raised in (
         (sf.FP32, [2.0**127, 2.0**127], [1, -1], 0), (sf.FP32, [2.0**127, 2.0**127, -(2.0**127)], [1, 1, 1], 5),
         (sf.sequential(sf.FP32, rounding=sf.toward_zero), [2.0**127, 2.0**127, -(2.0**126)], [1, 1, 1], 5),
-        # The errors of the first and of the second half cancel.
+        # Errors cancel: of two steps, of two terms, or of both halves.
+        (sf.FP32, [2.0**24 + 2, 1, 1], np.ones(3), 1), (sf.fused(1, 3), [8.0, 8, 1, -1], np.ones(4), 1),
+        (sf.fused(2, 24, zero_exponent=30), [1.0, -1], np.ones(2), 1),
         (sf.FP32, [2.0**24, 1.0, -1.0, 1.0, 0.0, 0.0], np.ones(6), 1), (sf.FP32, [2.0**24, 1.0, -1.0], np.ones(3), 1),
         (sf.fused(2, 3), [1024.0, 1.0, -1.0, 0], np.ones(4), 1), (sf.fused(2, 3), [1024.0, 128, 128, 0], np.ones(4), 0),
         (sf.fused(1, 24, zero_exponent=30), [1.0, 64.0], np.ones(2), 1), (sf.fused(1, 24), [1.0, 64.0], np.ones(2), 0),
@@ -67,7 +69,9 @@ def test_rare_flags_of_sums_with_usual_results():
         # The terms beyond float64's precision are added first.
         (sf.pairwise(sf.FP32), [2.0**-20, 1.0, 2.0**60, -(2.0**60)], np.ones(4), 0),
         (sf.FP32, [2.0**-20, 1.0, 2.0**60, -(2.0**60)], np.ones(4), 1),
+        (sf.sequential(sf.Format(8, 23, subnormals=False)), [2.0**-100], [2.0**-27], 3),
         (sf.tensor_core("ampere", sf.TF32), [1 + 2.0**-23], [1], 0),
+        (sf.blocked(1, sf.FP32, sf.tensor_core("ampere", sf.TF32)), [1 + 2.0**-23], [1], 0),
         (sf.matrix_core("cdna2", sf.BF16), [2.0**-127], [1], 0),
         (sf.tensor_core("hopper", sf.FP16), [2.0**14, -(2.0**14), 2.0**-24], np.ones(3), 1),
         (sf.tensor_core("hopper", sf.BF16), [2.0**-126, -(2.0**-126) * 1.5, 2.0**-133], np.ones(3), 0),
@@ -76,6 +80,7 @@ def test_rare_flags_of_sums_with_usual_results():
         total, flags = sf.dot(np.array(x), np.array(y), accumulate=accumulate, flags=True)
         assert flags == raised, (accumulate, x)
         assert_bits(total, sf.dot(np.array(x), np.array(y), accumulate=accumulate))
+    assert sf.sum([1.0, 1], accumulate=sf.FP32, initial=2.0**24 + 2, flags=True)[1] == 1
 
 
 def test_usual_sums_need_no_steps(rng, monkeypatch):
