@@ -40,6 +40,7 @@ class Region(NamedTuple):
     step: int = 0  # of its first product, a multiple of 4 or of 16 (see accumulator.whole_steps)
     scales: TileScales | None = None
     machine: Device = CPU  # the device of the tile and of both operands
+    matrix_step: int = 0  # in a stack: from element (i, j) of a tile to element (i, j) of the next one
 
 
 class Engine(Protocol):

@@ -1,7 +1,8 @@
-"""Sums by elementwise operations, step by step, for all elements of a tile.
+"""Sums by elementwise operations, step by step, for all elements of a tile, or of a stack of tiles.
 
-Sums are computed in this way if the user gives the draws of their roundings, if flags are requested, and in FP64 in
-modes other than to nearest even. `unit_steps.py` contains the steps of matrix units, and the rules for their flags.
+Sums are computed in this way if the user gives the draws of their roundings, in FP64 in modes other than to nearest
+even, and if flags are requested that `certain_flags.py` does not find. `unit_steps.py` contains the steps of matrix
+units, and the rules for their flags.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute_with_draw, compute_with_flags
 from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
-from simfloat.sums.accumulator import Accumulator, Region, TileScales
+from simfloat.sums.accumulator import Accumulator, Engine, Region, TileScales
 from simfloat.sums.blocked import SumOfLanes, SumOfSums
 from simfloat.sums.fused import Fused
 from simfloat.sums.one_format import InOneFormat, Kahan, Pairwise
@@ -89,14 +90,28 @@ def has_flags(accumulator: Accumulator) -> bool:
     return consists_of_operations(accumulator) or isinstance(accumulator, Fused | TensorCore | MatrixCore)
 
 
+def fits_float32(accumulator: Accumulator) -> bool:
+    """Return True if all steps are rounded operations, and all results are float32 values."""
+    if isinstance(accumulator, SumOfSums):
+        return fits_float32(accumulator.inner) and fits_float32(accumulator.outer)
+    if not isinstance(accumulator, SequentialSum | InOneFormat):
+        return False
+    return accumulator.format.fits_float32 and (getattr(accumulator, "products", None) or FP32).fits_float32
+
+
 def least_exponents(accumulator: Accumulator, x: OperandBounds, y: OperandBounds) -> tuple[int, int]:
     """Return emin of the formats of both operands; for a matrix unit, of the formats that it multiplies."""
+    return _of_matrix_unit(accumulator) or (x.known_or_array_format.emin, y.known_or_array_format.emin)
+
+
+def _of_matrix_unit(accumulator: Accumulator) -> tuple[int, int] | None:
+    """Return emin of both formats that a matrix unit multiplies; None if another accumulator takes the products."""
     while isinstance(accumulator, SumOfSums):
         accumulator = accumulator.inner
     if isinstance(accumulator, TensorCore | MatrixCore) and accumulator.inputs is not None:
         a, b = accumulator.inputs
         return a.emin, b.emin
-    return x.known_or_array_format.emin, y.known_or_array_format.emin
+    return None
 
 
 def _runs(accumulator: SumOfSums, products: list[Any]) -> list[list[Any]]:
@@ -135,14 +150,22 @@ class OperationsEngine(NamedTuple):
     least: tuple[int, int]  # emin of the left and of the right operand, which fused sums read
     flags: NDArray[np.uint8] | None = None  # receives the flags that the steps of each element raise, if requested
     scales: RemovedScales | None = None  # None without scales, and if the accumulator itself reads them
+    quick: Engine | None = None  # an engine with the same sums, if flags are requested
     carrier: FloatType = np.float64
     cost: float = 1e-9  # one thread computes all sums, and the operations divide their elements among threads
+    takes_batches: bool = True
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        rows, columns = np.indices(out.shape)
-        elements = region.first + rows * region.row_step + columns * region.column_step
+        """Add products to `out`: of matrices, as other engines do, or of stacks: (..., m, k), (..., k, n) and
+        (..., m, n)."""
+        rows, columns = np.indices(out.shape[-2:])
+        elements = np.asarray(region.first + rows * region.row_step + columns * region.column_step)
+        if out.ndim > 2:
+            elements = elements + region.matrix_step * np.arange(len(out))[:, np.newaxis, np.newaxis]
         raised = None if self.flags is None else np.zeros(out.shape, np.uint8)
-        operations = _Operations(None if self.words is None else np.moveaxis(self.words[elements], -1, 0), raised)
+        operations = _Operations(
+            None if self.words is None else np.moveaxis(self.words[elements], -1, 0), raised, self.carrier
+        )
         least = self.least[::-1] if region.is_transposed else self.least
         factors = _factors(a, b)
         if region.scales is None:
@@ -170,12 +193,17 @@ class OperationsEngine(NamedTuple):
 
 def _factors(a: NDArray, b: NDArray) -> list[Any]:
     """Return the factors of every product of a tile."""
-    return [(a[:, k : k + 1], b[k : k + 1, :]) for k in range(a.shape[1])]
+    return [(a[..., k : k + 1], b[..., k : k + 1, :]) for k in range(a.shape[-1])]
 
 
 def _with_scales(factors: list[Any], scales: TileScales, block: int) -> list[ScaledFactors]:
     """Return factors with the scales of their blocks."""
-    return [(x, y, scales[0][:, k // block, np.newaxis], scales[1][k // block]) for k, (x, y) in enumerate(factors)]
+    return [(x, y, *_scales_of_block(scales, k // block)) for k, (x, y) in enumerate(factors)]
+
+
+def _scales_of_block(scales: TileScales, block: int) -> tuple[NDArray, NDArray]:
+    """Return the scales of a block of all rows, and of all columns."""
+    return scales[0][..., block, np.newaxis], scales[1][..., block, np.newaxis, :]
 
 
 def take_words(accumulator: Accumulator, elements: int, terms: int, stream: GivenBits) -> NDArray[np.uint32]:
@@ -192,8 +220,13 @@ def take_words(accumulator: Accumulator, elements: int, terms: int, stream: Give
 class _Operations:
     """Rounded operations on a tile, each of which takes the next draws of its elements, and adds its flags."""
 
-    def __init__(self, words: NDArray[np.uint32] | None, flags: NDArray[np.uint8] | None = None) -> None:
-        self._words, self._flags, self._draws_so_far = words, flags, 0
+    def __init__(
+        self,
+        words: NDArray[np.uint32] | None,
+        flags: NDArray[np.uint8] | None = None,
+        carrier: FloatType = np.float64,
+    ) -> None:
+        self._words, self._flags, self._carrier, self._draws_so_far = words, flags, carrier, 0
 
     def sum(self, accumulator: Any, factors: list[Any], start: NDArray, least: tuple[int, int]) -> NDArray:
         """Return the sums of the products of pairs of factors, added to `start`."""
@@ -231,13 +264,13 @@ class _Operations:
         scales: TileScales,
     ) -> NDArray:
         """Remove the scales from the sums of blocks, and return `start` plus the results."""
-        total, results, ones = removal.total, list[Any](), np.ones_like(start[:1, :1])
+        total, results, ones = removal.total, list[Any](), np.ones_like(start, shape=(1,) * start.ndim)
         remove = self._operations_in(total.format, total.rounding, start.shape)
         for block, first in enumerate(range(0, len(factors), removal.block)):
             products = factors[first : first + removal.block]
             sums = self.sum(accumulator, products, np.zeros_like(start), least)
-            both = scales[0][:, block, np.newaxis].astype(np.float64) * scales[1][block]
-            results.append((remove(removal.operation, sums, both), ones))
+            of_rows, of_columns = _scales_of_block(scales, block)
+            results.append((remove(removal.operation, sums, of_rows.astype(np.float64) * of_columns), ones))
         return self.sum(total, results, start, least)
 
     def running_sums(
@@ -269,7 +302,10 @@ class _Operations:
     ) -> Iterator[tuple[NDArray, NDArray]]:
         """Generate the sums of runs, as pairs of factors."""
         for run in _runs(accumulator, factors):
-            yield np.ones_like(start[:1, :1]), self.sum(accumulator.inner, run, np.zeros_like(start), least)
+            yield (
+                np.ones_like(start, shape=(1,) * start.ndim),
+                self.sum(accumulator.inner, run, np.zeros_like(start), least),
+            )
 
     def _running_outer(
         self, accumulator: SumOfSums, factors: list[Any], start: NDArray, least: tuple[int, int]
@@ -363,14 +399,13 @@ class _Operations:
 
     def _operations_in(self, format: Format, rounding: Rounding, shape: tuple[int, ...]) -> Any:
         """Return a function that computes operations in a format, with results of this shape."""
-        target = Target(format, rounding, np.float64)
+        target = Target(format, rounding, self._carrier)
 
         def do(operation: str, *operands: NDArray) -> NDArray:
-            arrays = [np.broadcast_to(operand, shape) for operand in operands]
             draw = Draw(0, 0, user_bits=_ReadyWords(self._next_words())) if rounding.is_stochastic else None
             if self._flags is None:
-                return compute_with_draw(operation, arrays, target, draw)
-            results, raised = compute_with_flags(operation, arrays, target, draw)
+                return compute_with_draw(operation, list(operands), target, draw)
+            results, raised = compute_with_flags(operation, list(operands), target, draw)
             self._flags |= raised
             return results
 
@@ -380,7 +415,7 @@ class _Operations:
 def _least_exponents(accumulator: SumOfSums) -> tuple[int, int]:
     """Return emin of the two factors of an outer sum: ones, and the sums of runs."""
     assert accumulator.inner.result is not None
-    return FP32.emin, accumulator.inner.result.emin
+    return _of_matrix_unit(accumulator.outer) or (FP32.emin, accumulator.inner.result.emin)
 
 
 class _ReadyWords(GivenBits):

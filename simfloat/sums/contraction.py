@@ -25,6 +25,7 @@ from simfloat.sums.by_operations import (
     OF_OPERATIONS,
     PLACE_ONLY,
     OperationsEngine,
+    fits_float32,
     has_flags,
     least_exponents,
     take_words,
@@ -183,17 +184,22 @@ def prepare_by_operations(
     if divisor != 1.0:
         check_precision(target.format, target.rounding, is_exact=True)  # the quotients are rounded
     initial = None if initial is None else plan.device.to_device(_broadcast_initial(plan.accumulator, initial, shape))
+    quick = None
     if not plan.needs_operations:
-        # The accumulator rejects the same operands as in sums by its engine, which is not used.
-        _engine_with_scales(options, x, y, depth, own_scales, initial, divisor)
+        # The accumulator rejects the same operands as in sums by its engine.
+        quick = _engine_with_scales(options, x, y, depth, own_scales, initial, divisor)
+    if flags is None or draws or own_scales is not None:
+        quick = None
     assert x.array is not None and y.array is not None
     words = None
     if draws:
         assert isinstance(target.stream, GivenBits)
         words = take_words(plan.accumulator, math.prod(shape), depth, target.stream)
     least = least_exponents(plan.accumulator, x, y)
+    is_single = fits_float32(plan.accumulator) and own_scales is None and not draws and x.in_float32 and y.in_float32
+    carrier = np.float32 if is_single else np.float64
     removal = removed_scales(plan.accumulator, own_scales) if own_scales and not plan.accumulator.scales else None
-    engine = OperationsEngine(plan.accumulator, words, least, flags, removal)
+    engine = OperationsEngine(plan.accumulator, words, least, flags, removal, quick, carrier)
     draw = PLACE_ONLY if draws or flags is not None else None
     return x.array, y.array, PreparedSum(plan.device, engine, False, False, draw, own_scales, initial, divisor)
 

@@ -33,6 +33,7 @@ from simfloat.formats.exceptions import INVALID
 from simfloat.formats.rounding import Rounding, RoundingLike, as_rounding
 from simfloat.sums import contraction
 from simfloat.sums.accumulator import Accumulator
+from simfloat.sums.certain_flags import sums_with_flags
 from simfloat.sums.contraction import check_flaggable, prepare_by_operations, prepare_sum, round_sums
 from simfloat.sums.exact import HardwareSum, exact, flags_in_fp64
 from simfloat.sums.plan import Casts, Options, product_plan
@@ -88,7 +89,8 @@ def matmul(
             `GivenBits`).
         observer: receives the rounding events of the casts and of the results.
         flags: True to return the IEEE exceptions as well, for accumulators that consist of rounded operations, for
-            aligned sums, matrix units, and `exact`.
+            aligned sums, matrix units, and `exact`. On a Xeon, most sums in FP32 and BF16 took 2 to 20 times as long
+            with flags. Sums without rounding errors, and in FP16, FP8 or FP64, took 5 to 200 times as long.
 
     Returns:
         float32 if both operands are float32 and the output format fits into float32, otherwise float64. With
@@ -427,7 +429,7 @@ def multiply_with_flags(
         return _exact_sums_with_flags(a, b, options, scales, initial, matrices, shape)
     raised = np.zeros(math.prod(matrices), np.uint8)
     a, b, work = prepare_by_operations(a, b, shape, a.shape[-1], options, scales, initial, raised)
-    sums = sums_of_matrices(matrices, a, b, work)
+    sums = sums_with_flags(matrices, a, b, work)
     if work.divisor != 1.0 or target.format != plan.result or target.rounding.saturates:
         raised |= _flags_of_results(sums.reshape(-1), work.divisor, target)
     return round_sums(sums, shape, options, work, a, b), raised.reshape(shape)

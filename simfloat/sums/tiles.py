@@ -20,6 +20,9 @@ from simfloat.sums.scales import Scales
 #: cache.
 STACKED = 1 << 16
 
+#: The number of elements that elementwise operations compute at a time, so that their arrays stay in the cache.
+BATCH = 1 << 16
+
 #: With fewer columns, the inner loop, which runs over columns, is too short to be fast.
 FEW_COLUMNS = 64
 
@@ -49,7 +52,8 @@ def sums_of_matrices(
         # One matrix on the right: the leading axes of the left one are rows.
         a, scales = _as_rows(a), scales and scales._replace(a=_as_rows(scales.a))
         shape = (a.shape[0], b.shape[1])
-    if machine is not CPU or len(shape) > 2 or is_transposed or initial is not None or scales is not None:
+    by_operations = getattr(engine, "takes_batches", False)
+    if by_operations or machine is not CPU or len(shape) > 2 or is_transposed or not initial is scales is None:
         return _sums_of_tiles(shape, a, b, scales, work, is_transposed)
     m, n = shape
     # Work that one thread finishes before it could wake another takes the short path below, without tiles and tasks.
@@ -180,7 +184,10 @@ class _MatrixTask(NamedTuple):
         count, rows, columns = self.sums.shape
         work_of_row = columns * self.left.shape[-1] * self.engine.cost
         in_pieces, draws = self.machine.in_pieces, self.draw is not None
-        if in_pieces and takes_stacks(self.engine) and not draws and count > busy_threads(count * rows * work_of_row):
+        if getattr(self.engine, "takes_batches", False):
+            everything = [(slice(0, count), slice(0, rows))]  # a GPU's operations take all elements at once
+            run_all(self._compute_batch, _batches(count, rows, columns) if in_pieces else everything)
+        elif in_pieces and takes_stacks(self.engine) and not draws and count > busy_threads(count * rows * work_of_row):
             # There are enough matrices for all threads: each thread sums a stack of them in one call of the loop, since
             # entering a loop takes half a microsecond. The positions of draws are given for one matrix at a time.
             run_all(self._compute_stack, _stacks(count, rows * columns, rows * work_of_row))
@@ -216,6 +223,24 @@ class _MatrixTask(NamedTuple):
         left, right = (x if len(x) == 1 else x[part] for x in (self.left, self.right))
         region = (TURNED if self.swap else UPRIGHT)._replace(machine=self.machine)
         self.engine.run(stack_matrices(left), stack_matrices(right), stack_matrices(self.sums[part]), region)
+
+    def _compute_batch(self, part: tuple[slice, slice]) -> None:
+        matrices, rows = part
+        left, right, *scales = (
+            x if len(x) == 1 else x[matrices] for x in (self.left, self.right, *(self.blocks or ()))
+        )
+        size = self.sums.shape[1] * self.sums.shape[2]
+        region = Region(
+            matrices.start * size + rows.start * self.row_step,
+            self.row_step,
+            self.column_step,
+            self.draw,
+            self.swap,
+            scales=(scales[0][:, rows], scales[1]) if scales else None,
+            machine=self.machine,
+            matrix_step=size,
+        )
+        self.engine.run(left[:, rows], right, self.sums[matrices, rows], region)
 
 
 def stack_matrices(x: NDArray) -> NDArray:
@@ -260,6 +285,17 @@ def _groups(tiles: list[tuple[int, int, int]], work: float) -> list[list[tuple[i
     """Group the tiles that a thread takes at a time: handing out a small tile costs more than computing it."""
     step = -(-len(tiles) // max(int(work / LEAST_WORK), 1)) or 1
     return [tiles[first : first + step] for first in range(0, len(tiles), step)]
+
+
+def _batches(matrices: int, rows: int, columns: int) -> list[tuple[slice, slice]]:
+    """Return slices of matrices and of their rows: rows of a single matrix, or all rows of several."""
+    most_rows = min(max(BATCH // max(columns, 1), 1), rows)
+    most = max(BATCH // max(rows * columns, 1), 1)
+    return [
+        (slice(i, i + most), slice(first, first + most_rows))
+        for i in range(0, matrices, most)
+        for first in range(0, rows, max(most_rows, 1))
+    ]
 
 
 def _stacks(matrices: int, size: int, work_of_matrix: float) -> list[slice]:

@@ -8,6 +8,7 @@ import pytest
 import simfloat as sf
 from simfloat.formats.definition import round_value
 from simfloat.formats.exact_numbers import exact_number, exact_result
+from simfloat.sums import tiles
 from tests.accumulate.definition import exact_sums
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.checks import assert_refused
@@ -81,6 +82,41 @@ def test_results_are_those_without_flags(rng):
         results, flags = sf.matmul(a, b.swapaxes(-1, -2), accumulate=accumulator, flags=True)
         assert_bits(results, sf.matmul(a, b.swapaxes(-1, -2), accumulate=accumulator))
         assert flags.shape == results.shape and flags.dtype == np.uint8 and (flags & 1).all()
+
+
+def test_stacks_and_parts_have_the_sums_and_flags_of_their_matrices(rng, monkeypatch):
+    monkeypatch.setattr(tiles, "BATCH", 8)
+    a, b = sf.round(rng.standard_normal((2, 5, 3, 4)) * 20, sf.E5M2)
+    b, draws, adder = (
+        b.swapaxes(-1, -2),
+        rng.integers(0, 16, 5 * 9 * 4),
+        sf.sequential(sf.FP16, rounding=sf.stochastic(4)),
+    )
+    scaled, e8m0 = sf.cast(sf.E4M3, scale=sf.block(2, sf.FP32)), 2.0 ** rng.integers(-9, 9, (2, 5, 3, 1))
+    blackwell = sf.tensor_core("blackwell", sf.E5M2, scales=(32, sf.E8M0))
+    for x, y, accumulate, scales, inputs in (
+        (a, b, sf.FP16, None, None), (a, b[0], sf.kahan(sf.FP16), None, None), (a[:0], b[:0], sf.FP16, None, None),
+        (a[0], b, sf.fused(2, 3, sf.FP16), None, None), (a[:, :1], b, sf.matrix_core("cdna2", sf.FP16), None, None),
+        (a, b, sf.FP16, e8m0, None), (a, b, blackwell, e8m0, None), (a, b, sf.BF16, None, scaled),
+        (a, b, adder, None, None), (a[:, :2], b[..., :1], adder, None, None),
+    ):  # fmt: skip
+        options = dict(accumulate=accumulate, inputs=inputs, flags=True)
+        words = draws[: 5 * 4 * x.shape[-2] * y.shape[-1]] if accumulate is adder else np.zeros(0, int)
+        whole, *streams = (sf.GivenBits(part) if part.size else None for part in (words, *np.split(words, 5)))
+        pair = None if scales is None else (scales[0], scales[1].swapaxes(-1, -2))
+        results, flags = sf.matmul(x, y, scales=pair, stream=whole, **options)
+        for i in range(len(results)):
+            left, right = (z if z.ndim == 2 else z[i] for z in (x, y))
+            of_matrix = None if pair is None else (pair[0][i], pair[1][i])
+            sums, raised = sf.matmul(left, right, scales=of_matrix, stream=streams[i], **options)
+            assert_bits(results[i], sums)
+            assert np.array_equal(flags[i], raised)
+
+
+def test_an_outer_matrix_unit_reads_sums_of_runs_in_its_own_format():
+    unit = sf.blocked(1, sf.fused(1, 13, sf.Format(4, 3)), sf.matrix_core("cdna3", sf.TF32))
+    options = dict(accumulate=unit, initial=-(2.0**-70))  # 2^-9 is subnormal for the inner sum, and normal in TF32
+    assert_bits(sf.sum([2.0**-9], **options, flags=True)[0], sf.sum([2.0**-9], **options))
 
 
 def test_flags_include_the_rounding_to_output_and_start_values():

@@ -257,6 +257,16 @@ def test_aligned_sums_in_blocks_and_lanes_are_found_with_the_mode_and_format_of_
         assert sf.reveal(black_box(accumulator, inputs), 18, inputs=inputs).accumulator == accumulator
 
 
+def test_each_level_of_aligned_sums_has_its_own_bits_and_mode():
+    for accumulator, k in (
+        (sf.blocked(4, sf.fused(4, 18), sf.fused(4, 24)), 37),
+        (sf.blocked(4, sf.fused(4, 24, align=sf.nearest_even), sf.fused(4, 18, align=sf.toward_negative)), 33),
+        (sf.lanes(4, sf.fused(3, 20), sf.fused(4, 14)), 37),
+    ):
+        found = sf.reveal(black_box(accumulator, sf.FP16), k, inputs=sf.FP16)
+        assert found.accumulator == accumulator and len(found.excluded) < 200
+
+
 def test_lanes_that_are_added_in_halves_are_found_before_lanes_of_lanes():
     accumulator = sf.lanes(16, sf.FP32, sf.tree(in_halves(16), sf.FP32))
     assert sf.reveal(black_box(accumulator), 48).accumulator == accumulator

@@ -251,21 +251,25 @@ def last_addition(box: BlackBox, span: ProductRange, tree: Tree | None) -> Addit
     return _addition(box, span, leaves[first][0], leaves[second][0], None)
 
 
-def alignment(box: BlackBox, span: ProductRange, tree: Tree | None) -> Addition | None:
-    """Return how products that are added at once are aligned to the largest; None if there are no such products.
+def alignments_of(box: BlackBox, span: ProductRange, tree: Tree | None) -> list[tuple[int, Addition]]:
+    """Return how terms that are added at once are aligned to the largest, with the number of products of a term.
 
-    Without a tree the first three products are probed: products that leave a sticky bit are never lost, so their order
-    cannot be found.
+    There is one result for each such number. Without a tree the first three products are probed: products that leave a
+    sticky bit are never lost, so their order cannot be found.
     """
     if tree is None:
-        return _addition(box, span, 0, 1, 2) if box.terms > 2 else None
+        step = _addition(box, span, 0, 1, 2) if box.terms > 2 else None
+        return [] if step is None else [(1, step)]
     leaves = tree.leaves()
+    alignments: dict[int, Addition | None] = {}
     for node in range(tree.terms, tree.root + 1):
         children = tree.children(node)
-        if len(children) > 2:
+        # The largest of the terms may be the partial sum, and the last run may be short.
+        size = sorted(len(leaves[child]) for child in children)[-2]
+        if len(children) > 2 and size not in alignments:
             large, small, third = (leaves[child][0] for child in children[:3])
-            return _addition(box, span, large, small, third)
-    return None
+            alignments[size] = _addition(box, span, large, small, third)
+    return sorted((size, step) for size, step in alignments.items() if step is not None)
 
 
 def _nodes(tree: Tree) -> list[int]:
@@ -357,9 +361,14 @@ class Evidence(NamedTuple):
     span: ProductRange
     steps: list[tuple[int, Addition]]  # pairs of the number of products in a sum and the kind of its addition
     last: Addition | None
-    alignment: Addition | None = None  # of products that are added at once
+    alignments: list[tuple[int, Addition]]  # of terms that are added at once, with the number of products of a term
     saturates: bool = False
     fixed_point: Format | None = None  # the format of sums, if it seems to be one with a fixed point
+
+    @property
+    def alignment(self) -> Addition | None:
+        """The alignment of products, or of the shortest sums, that are added at once."""
+        return self.alignments[0][1] if self.alignments else None
 
     @property
     def kinds(self) -> list[Addition]:
@@ -390,7 +399,9 @@ class Evidence(NamedTuple):
         The last addition is that of the longest of these sums.
         """
         steps = [(products, step) for products, step in self.steps if products <= size]
-        return self._replace(steps=steps, last=max(steps, key=itemgetter(0))[1]) if steps else self
+        alignments = [(products, step) for products, step in self.alignments if 2 * products <= size]
+        inside = self._replace(alignments=alignments or self.alignments)
+        return inside._replace(steps=steps, last=max(steps, key=itemgetter(0))[1]) if steps else inside
 
     def above(self, size: int) -> Evidence:
         """Return the evidence for sums of runs of `size` products.
@@ -398,7 +409,9 @@ class Evidence(NamedTuple):
         If only the result was such a sum, return all evidence and FP32.
         """
         steps = [(-(-products // size), step) for products, step in self.steps if products > size]
-        return self._replace(steps=steps or [*self.steps, UNSEEN])
+        # Lanes may differ by a product. Terms inside a run have at most half of its products.
+        alignments = [(-(-products // size), step) for products, step in self.alignments if 2 * products > size]
+        return self._replace(steps=steps or [*self.steps, UNSEEN], alignments=alignments or self.alignments)
 
 
 def evidence_of(box: BlackBox, span: ProductRange, tree: Tree | None) -> Evidence:
@@ -406,7 +419,7 @@ def evidence_of(box: BlackBox, span: ProductRange, tree: Tree | None) -> Evidenc
     fixed_point = fixed_point_format(box, span)
     if tree is None:
         last = last_addition(box, span, None)
-        return Evidence(box.inputs, span, [], last, alignment(box, span, None), fixed_point=fixed_point)
+        return Evidence(box.inputs, span, [], last, alignments_of(box, span, None), fixed_point=fixed_point)
     large = 2.0**span.high
     sums = [box.products(dict.fromkeys(places, large)) for places in (range(box.terms), tree.nodes[0][:2])]
     return Evidence(
@@ -414,7 +427,7 @@ def evidence_of(box: BlackBox, span: ProductRange, tree: Tree | None) -> Evidenc
         span,
         additions_of(box, span, tree) or [UNSEEN],
         last_addition(box, span, tree),
-        alignment(box, span, tree),
+        alignments_of(box, span, tree),
         min(sums) / 2 < large,  # all products together, or a part of them
         fixed_point,
     )
