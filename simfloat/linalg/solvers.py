@@ -111,8 +111,8 @@ def solve(
     twice the digits of `work`, x itself (not only its residual) reaches the accuracy of `work`.
 
     If refinement has not converged and no observer is attached, other options are tried in this order: ten times as
-    many iterations, if they ran out; b scaled by a power of two, if x or b is small; A and b scaled, if A is subnormal in
-    `factor`; a more precise `factor`; a more precise `work`. `reason` names the first that converges.
+    many iterations, if they ran out; b scaled by a power of two, if x or b is small; A and b scaled, if A is subnormal
+    in `factor`; a more precise `factor`; a more precise `work`. `reason` names the first that converges.
 
     Parameters:
         A: a real matrix (n, n).
