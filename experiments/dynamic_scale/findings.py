@@ -12,8 +12,8 @@ from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
 from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, search_test
 
-#: The small number of steps after which a scale grows, and the standard one.
-FEW, MANY = 6, 2000
+#: The small number of steps after which a scale grows, half of it, and the standard one.
+FEW, HALF, MANY = 6, 3, 2000
 
 #: The margin of losses: less than half of the effect in question, 4.9 % if a scale grows after FEW steps.
 CLOSE = 1.02
@@ -37,6 +37,8 @@ def findings(results: list[Result]) -> list[Finding]:
         _as_fp32(training),
         _often_as_fp32(training),
         _convergence(training),
+        _doubling_skips(training),
+        _doubling_slows(training),
         *statement_findings(statements),
     ]
 
@@ -110,6 +112,24 @@ def _beside_fp32(results: list[Result], *variants: str) -> Measured:
 def _convergence(results: list[Result]) -> Measured:
     few, many = (np.exp(final(results, "digits", f"interval-{n}")) for n in (FEW, MANY))
     return f"difference {spread(many - few, 4)}", difference_test(many, few, above=0)
+
+
+@claim(
+    f"doubling the threshold for growth from {HALF} to {FEW} steps reduces the steps that overflow",
+    f"share of steps skipped: N = {HALF} - N = {FEW} > 0",
+)
+def _doubling_skips(results: list[Result]) -> Measured:
+    half, few = (100 * skipped(results, f"interval-{n}").mean(axis=1) for n in (HALF, FEW))
+    return f"{spread(half)} against {spread(few)} %", difference_test(half, few, above=0)
+
+
+@claim(
+    f"doubling the threshold for growth from {HALF} to {FEW} steps slows convergence",
+    f"exp(loss), the perplexity: N = {FEW} - N = {HALF} > 0 (the tutorial's criterion: {PERPLEXITY})",
+)
+def _doubling_slows(results: list[Result]) -> Measured:
+    half, few = (np.exp(final(results, "digits", f"interval-{n}")) for n in (HALF, FEW))
+    return f"difference {spread(few - half, 4)}", difference_test(few, half, above=0)
 
 
 def statement_findings(results: list[Result]) -> list[Finding]:
