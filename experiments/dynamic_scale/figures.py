@@ -24,7 +24,7 @@ from simfloat.plots import (
 from simfloat.plots.figure import add_title, foreground
 from simfloat.studies import Result
 
-TITLES = {"digits": "Digits, MLP 64-16-10"}
+TITLES = {"digits": "Digits, MLP 64-16-10", "regression": "Autoencoder, from a scale of 1"}
 
 #: The rules whose scale is drawn over the steps: N = 3 looks like N = 6.
 TRACED = [variant for variant in VARIANTS if variant.scaler and variant.key != "interval-3"]

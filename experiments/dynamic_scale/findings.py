@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from experiments.dynamic_scale.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, search_test
+from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, ratio_test, search_test
 
 #: The small number of steps after which a scale grows, half of it, and the standard one.
 FEW, HALF, MANY = 6, 3, 2000
@@ -39,6 +39,7 @@ def findings(results: list[Result]) -> list[Finding]:
         _convergence(training),
         _doubling_skips(training),
         _doubling_slows(training),
+        *(_slows_from_one(training, *pair) for pair in ((MANY, FEW), (FEW, HALF))),
         *statement_findings(statements),
     ]
 
@@ -130,6 +131,15 @@ def _doubling_skips(results: list[Result]) -> Measured:
 def _doubling_slows(results: list[Result]) -> Measured:
     half, few = (np.exp(final(results, "digits", f"interval-{n}")) for n in (HALF, FEW))
     return f"difference {spread(few - half, 4)}", difference_test(few, half, above=0)
+
+
+@claim(
+    "regression: from a scale of 1, a threshold for growth of {high} instead of {low} steps slows convergence",
+    "loss / loss with the lower threshold > 1",
+)
+def _slows_from_one(results: list[Result], high: int, low: int) -> Measured:
+    more, less, fp32 = (final(results, "regression", key) for key in (f"from-1-{high}", f"from-1-{low}", "fp32"))
+    return f"{spread(more / less, 3)}; / FP32: {spread(more / fp32, 3)}", ratio_test(more, less, above=1)
 
 
 def statement_findings(results: list[Result]) -> list[Finding]:

@@ -26,6 +26,12 @@ VARIANTS = [
     with_scaler("interval-3", dynamic(3), "growth after 3 steps"),
 ]
 
+#: For the model that needs a scale: it starts without one.
+FROM_ONE = [
+    FP32,
+    *(with_scaler(f"from-1-{n}", dynamic(n, 0), f"from 1, growth after {n} steps") for n in (2000, 6, 3)),
+]
+
 
 def jobs(options: Options) -> list[Job]:
     """Return trainings under every scale for every seed, and the statements; or a given policy and fp32."""
@@ -34,7 +40,8 @@ def jobs(options: Options) -> list[Job]:
     statements: list[Job] = [
         {"kind": "statements", "seed": seed, "tiny": options.tiny} for seed in options.seed_numbers
     ]
-    return [*training_jobs(PROBLEMS, VARIANTS, options), *statements]
+    trainings = [*training_jobs(["digits"], VARIANTS, options), *training_jobs(["regression"], FROM_ONE, options)]
+    return [*trainings, *statements]
 
 
 def run(job: Job) -> Result:
