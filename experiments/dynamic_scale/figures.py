@@ -24,7 +24,7 @@ from simfloat.plots import (
 from simfloat.plots.figure import add_title, foreground
 from simfloat.studies import Result
 
-TITLES = {"digits": "Digits, MLP 64-16-10", "regression": "Autoencoder, from a scale of 1"}
+TITLES = {"digits": "Digits, MLP 64-16-10", "regression": "Autoencoder"}
 
 #: The rules whose scale is drawn over the steps: N = 3 looks like N = 6.
 TRACED = [variant for variant in VARIANTS if variant.scaler and variant.key != "interval-3"]
@@ -33,10 +33,12 @@ TRACED = [variant for variant in VARIANTS if variant.scaler and variant.key != "
 SHOWN = 300
 
 
-@drawn_as("training.png", kind="training")
+@drawn_as("training.png", problem="digits")
+@drawn_as("from-one.png", problem="regression")
 def draw_training(results: list[Result], path: Path) -> None:
-    """Draw the held-out loss under every scale, relative to FP32."""
-    draw_beside(results, TITLES, path)
+    """Draw the held-out loss of a problem under every scale, relative to FP32."""
+    problem = results[0]["problem"]
+    draw_beside(results, {problem: TITLES[problem]}, path)
 
 
 @drawn_as("dynamic-scale.png", given=False, kind="training")
