@@ -360,10 +360,12 @@ def normalised(seed: int, to: Any, sums: Any) -> tuple[float, float]:
     momenta = [torch.zeros_like(each) for each in network.parameters]
     for batch in np.random.default_rng([seed, 1]).integers(0, len(x), (60, 256)):
         one, two, weight, bias, *norms = network.parameters
-        image, statistics = x[batch], []
+        image = x[batch]
+        statistics: list[Any] = []
         for place, (filters, stride) in enumerate(((one, 1), (two, 2))):
+            gain, shift = norms[2 * place : 2 * place + 2]
             image = casts.product(image, filters, casts.Formats(to, to, to, to), stride=stride, padding=1)
-            image = batch_norm(image, *norms[2 * place : 2 * place + 2], to, sums, statistics).relu()
+            image = batch_norm(image, gain, shift, to, sums, statistics).relu()
         logits = casts.rounded(casts.product(image.flatten(1), weight, casts.Formats(to, to, to, to)) + bias, to)
         gradients = torch.autograd.grad(cross_entropy(logits, y[batch]), network.parameters)
         with torch.no_grad():
