@@ -21,7 +21,7 @@ CLOSE = 1.02
 #: The first steps of a run, in which the scale falls until nothing overflows.
 FIRST_STEPS = 100
 
-#: The tutorial's criterion of slower convergence: a perplexity that is higher by this.
+#: The tutorial's hypothesis fails if the perplexity rises by more than this.
 PERPLEXITY = 2.0
 
 
