@@ -24,16 +24,21 @@ from simfloat.plots import (
 from simfloat.plots.figure import add_title, foreground
 from simfloat.studies import Result
 
-TITLES = {"digits": "Digits, MLP 64-16-10"}
+TITLES = {"digits": "Digits, MLP 64-16-10", "regression": "Autoencoder"}
+
+#: The rules whose scale is drawn over the steps: N = 3 looks like N = 6.
+TRACED = [variant for variant in VARIANTS if variant.scaler and variant.key != "interval-3"]
 
 #: The number of steps that is drawn for the short interval: more would run together.
 SHOWN = 300
 
 
-@drawn_as("training.png", kind="training")
+@drawn_as("training.png", problem="digits")
+@drawn_as("from-one.png", problem="regression")
 def draw_training(results: list[Result], path: Path) -> None:
-    """Draw the held-out loss under every scale, relative to FP32."""
-    draw_beside(results, TITLES, path)
+    """Draw the held-out loss of a problem under every scale, relative to FP32."""
+    problem = results[0]["problem"]
+    draw_beside(results, {problem: TITLES[problem]}, path)
 
 
 @drawn_as("dynamic-scale.png", given=False, kind="training")
@@ -43,7 +48,7 @@ def draw_traces(results: list[Result], path: Path) -> None:
 
     figure, axes = new_figure(1, 3, FULL_WIDTH, 2.6)
     shares = []
-    for place, variant in zip(axes, VARIANTS[1:], strict=True):
+    for place, variant in zip(axes, TRACED, strict=True):
         run = select(results, variant=variant.key)[0]
         end = SHOWN if variant.key == "interval-6" else None
         skipped = run["trace"]["skipped"]

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from experiments.dynamic_scale.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
 from simfloat.studies import Finding, Measured, Result, claim, spread
-from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, search_test
+from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, ratio_test, search_test
 
-#: The small number of steps after which a scale grows, and the standard one.
-FEW, MANY = 6, 2000
+#: The small number of steps after which a scale grows, half of it, and the standard one.
+FEW, HALF, MANY = 6, 3, 2000
 
 #: The margin of losses: less than half of the effect in question, 4.9 % if a scale grows after FEW steps.
 CLOSE = 1.02
@@ -21,7 +21,7 @@ CLOSE = 1.02
 #: The first steps of a run, in which the scale falls until nothing overflows.
 FIRST_STEPS = 100
 
-#: The tutorial's criterion of slower convergence: a perplexity that is higher by this.
+#: The tutorial's hypothesis fails if the perplexity rises by more than this.
 PERPLEXITY = 2.0
 
 
@@ -37,6 +37,9 @@ def findings(results: list[Result]) -> list[Finding]:
         _as_fp32(training),
         _often_as_fp32(training),
         _convergence(training),
+        _doubling_skips(training),
+        _doubling_slows(training),
+        *(_slows_from_one(training, *pair) for pair in ((MANY, FEW), (FEW, HALF))),
         *statement_findings(statements),
     ]
 
@@ -110,6 +113,33 @@ def _beside_fp32(results: list[Result], *variants: str) -> Measured:
 def _convergence(results: list[Result]) -> Measured:
     few, many = (np.exp(final(results, "digits", f"interval-{n}")) for n in (FEW, MANY))
     return f"difference {spread(many - few, 4)}", difference_test(many, few, above=0)
+
+
+@claim(
+    f"doubling the threshold for growth from {HALF} to {FEW} steps reduces the steps that overflow",
+    f"share of steps skipped: N = {HALF} - N = {FEW} > 0",
+)
+def _doubling_skips(results: list[Result]) -> Measured:
+    half, few = (100 * skipped(results, f"interval-{n}").mean(axis=1) for n in (HALF, FEW))
+    return f"{spread(half)} against {spread(few)} %", difference_test(half, few, above=0)
+
+
+@claim(
+    f"doubling the threshold for growth from {HALF} to {FEW} steps slows convergence",
+    f"exp(loss), the perplexity: N = {FEW} - N = {HALF} > 0 (the tutorial's criterion: {PERPLEXITY})",
+)
+def _doubling_slows(results: list[Result]) -> Measured:
+    half, few = (np.exp(final(results, "digits", f"interval-{n}")) for n in (HALF, FEW))
+    return f"difference {spread(few - half, 4)}", difference_test(few, half, above=0)
+
+
+@claim(
+    "regression: from a scale of 1, a threshold for growth of {high} instead of {low} steps slows convergence",
+    "loss / loss with the lower threshold > 1",
+)
+def _slows_from_one(results: list[Result], high: int, low: int) -> Measured:
+    more, less, fp32 = (final(results, "regression", key) for key in (f"from-1-{high}", f"from-1-{low}", "fp32"))
+    return f"{spread(more / less, 3)}; / FP32: {spread(more / fp32, 3)}", ratio_test(more, less, above=1)
 
 
 def statement_findings(results: list[Result]) -> list[Finding]:

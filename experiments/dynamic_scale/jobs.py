@@ -1,4 +1,4 @@
-"""The jobs: training under loss scales that grow after 2000 steps and after 6, and the statements."""
+"""The jobs: training under loss scales that grow after 2000, 6 and 3 steps, and the statements."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ VARIANTS = [
     with_scaler("interval-2000", dynamic(2000), "growth after 2000 steps"),
     with_scaler("start-24", dynamic(2000, 24), "growth after 2000, from 2^24"),
     with_scaler("interval-6", dynamic(6), "growth after 6 steps"),
+    with_scaler("interval-3", dynamic(3), "growth after 3 steps"),
+]
+
+#: For the model that needs a scale: it starts without one.
+FROM_ONE = [
+    FP32,
+    *(with_scaler(f"from-1-{n}", dynamic(n, 0), f"from 1, growth after {n} steps") for n in (2000, 6, 3)),
 ]
 
 
@@ -33,7 +40,8 @@ def jobs(options: Options) -> list[Job]:
     statements: list[Job] = [
         {"kind": "statements", "seed": seed, "tiny": options.tiny} for seed in options.seed_numbers
     ]
-    return [*training_jobs(PROBLEMS, VARIANTS, options), *statements]
+    trainings = [*training_jobs(["digits"], VARIANTS, options), *training_jobs(["regression"], FROM_ONE, options)]
+    return [*trainings, *statements]
 
 
 def run(job: Job) -> Result:

@@ -1,4 +1,4 @@
-"""Digits, trained long enough for a loss scale to grow twice after 2000 steps each."""
+"""Digits, trained long enough for a loss scale to grow twice after 2000 steps each, and a model that needs a scale."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from functools import partial
 
 import simfloat as sf
 from experiments.digits import digits_problem
+from experiments.loss_scaling.problems import regression
 from experiments.problem import Problem
 from experiments.training import Problems
 
@@ -22,4 +23,4 @@ def digits(seed: int, tiny: bool) -> Problem:
     )
 
 
-PROBLEMS: Problems = {"digits": digits}
+PROBLEMS: Problems = {"digits": digits, "regression": regression}

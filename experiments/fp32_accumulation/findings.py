@@ -29,6 +29,8 @@ def findings(results: list[Result]) -> list[Finding]:
         _storage_is_enough(training),
         _narrow_training_does_not(training),
         _reductions_cost(training),
+        _reductions_cost_by_averages(training),
+        _pairs_cost(training),
         _pointwise_is_alike(training),
     ]
 
@@ -136,6 +138,24 @@ def _narrow_training_does_not(results: list[Result]) -> Measured:
 )
 def _reductions_cost(results: list[Result]) -> Measured:
     loss, fp32 = (final(results, "normalised", variant) for variant in ("reductions", "fp32"))
+    return spread(loss / fp32, 3), ratio_test(loss, fp32, above=MATCH)
+
+
+@claim(
+    "normalised: large reductions should be carried out in FP32, if models are judged with the averages of training",
+    f"FP16 reductions, running averages of batch norm: loss / FP32's loss > {MATCH}",
+)
+def _reductions_cost_by_averages(results: list[Result]) -> Measured:
+    loss, fp32 = (final(results, "normalised", variant, "averaged") for variant in ("reductions", "fp32"))
+    return spread(loss / fp32, 3), ratio_test(loss, fp32, above=MATCH)
+
+
+@claim(
+    "normalised: large reductions should be carried out in FP32, also if they add in pairs",
+    f"FP16 reductions in pairs: loss / FP32's loss > {MATCH}",
+)
+def _pairs_cost(results: list[Result]) -> Measured:
+    loss, fp32 = (final(results, "normalised", variant) for variant in ("pairs", "fp32"))
     return spread(loss / fp32, 3), ratio_test(loss, fp32, above=MATCH)
 
 

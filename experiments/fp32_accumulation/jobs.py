@@ -40,6 +40,7 @@ KINDS = (
         "pointwise in FP32 too",
     ),
     Variant("reductions", replace(MIXED, reduce=sf.FP16), "FP16 reductions"),
+    Variant("pairs", replace(MIXED, reduce=sf.pairwise(sf.FP16)), "FP16 reductions in pairs"),
 )
 
 

@@ -30,6 +30,7 @@ def findings(results: list[Result]) -> list[Finding]:
         *(_e5m2_keeps_more(gradients, problem) for problem in PROBLEMS),
         *(_e4m3_is_finer(gradients, problem) for problem in PROBLEMS),
         *(_weights_in_e4m3(gradients, problem) for problem in PROBLEMS),
+        *(_trains_with_e4m3_weights(training, problem) for problem in PROBLEMS),
         _significant_bits(select(results, kind="precision")),
     ]
 
@@ -105,6 +106,16 @@ def _e4m3_is_finer(results: list[Result], problem: str) -> Measured:
 def _weights_in_e4m3(results: list[Result], problem: str) -> Measured:
     printed, hybrid = (measured(results, problem, each, "error") for each in ("e5m2-weights", "hybrid"))
     return f"{spread(100 * printed)} against {spread(100 * hybrid)} %", ratio_test(printed, hybrid, above=1)
+
+
+@claim(
+    "{problem}: weights belong in E4M3 also by the loss of a training",
+    "loss / loss with E4M3 weights > 1, E5M2 weights",
+)
+def _trains_with_e4m3_weights(results: list[Result], problem: str) -> Measured:
+    printed, hybrid, fp16 = (final(results, problem, each) for each in ("e5m2-weights", "hybrid", "fp16"))
+    test = ratio_test(printed, hybrid, above=1)
+    return f"{spread(printed / hybrid, 3)}; E5M2 weights / FP16: {spread(printed / fp16, 3)}", test
 
 
 @claim(

@@ -61,6 +61,7 @@ AGAIN: tuple[Callable[[], Remade | tuple[Remade, ...]], ...] = (
     blocks.language,
     eight_bits.significant_bits,
     rules.batch_norm_sums,
+    rules.reductions,
     rules.autocast,
     rules.apex_level_3,
     eight_bits.hybrid_gradients,

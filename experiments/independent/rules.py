@@ -255,22 +255,45 @@ def listed(network: Any, x: Any, lists: set[str]) -> Any:
     for place, (filters, stride) in enumerate(((one, 1), (two, 2))):
         x = casts.product(x, filters, products, stride=stride, padding=1)
         gain, shift = norms[2 * place : 2 * place + 2]
-        x = batch_norm(casts.rounded(x, to["deny"]), gain, shift, to["deny"], "sums" in lists)
+        x = batch_norm(casts.rounded(x, to["deny"]), gain, shift, to["deny"], chained if "sums" in lists else at_once)
         x = casts.rounded(casts.rounded(x, to["infer"]).relu(), to["infer"])
     return casts.rounded(casts.product(x.flatten(1), weight, products) + bias, to["allow"])
 
 
-def batch_norm(x: Any, gain: Any, shift: Any, to: Any, narrow: bool) -> Any:
-    """Return batch norm with each result rounded; narrow sums, also of gradients, add one by one in FP16."""
+def at_once(rows: Any) -> Any:
+    """Return the sums of rows, rounded only by the caller."""
+    return rows.sum(1)
+
+
+def chained(rows: Any) -> Any:
+    """Return the sums of rows; FP16 numbers are added one by one."""
+    import torch
+
+    return torch.from_numpy(np.cumsum(rows.numpy().astype(np.float16), axis=1, dtype=np.float16)[:, -1]).float()
+
+
+def paired(rows: Any) -> Any:
+    """Return the sums of rows; FP16 numbers are added in pairs, level by level."""
+    import torch
+
+    rows = casts.fp16(rows)
+    while rows.shape[1] > 1:
+        rows = torch.nn.functional.pad(rows, (0, rows.shape[1] % 2))
+        rows = casts.fp16(rows[:, ::2] + rows[:, 1::2])
+    return rows[:, 0]
+
+
+def batch_norm(x: Any, gain: Any, shift: Any, to: Any, sums: Any, statistics: list[Any] | None = None) -> Any:
+    """Return batch norm with each result rounded, and its sums, also of gradients, computed by a function.
+
+    Mean and variance are appended to `statistics`.
+    """
     import torch
 
     count, shape = x.numel() // x.shape[1], (1, -1, 1, 1)
 
     def add(x: Any) -> Any:
-        rows = x.transpose(0, 1).flatten(1)
-        if not narrow:
-            return rows.sum(1)
-        return torch.from_numpy(np.cumsum(rows.numpy().astype(np.float16), axis=1, dtype=np.float16)[:, -1]).float()
+        return sums(x.transpose(0, 1).flatten(1))
 
     class Sum(torch.autograd.Function):
         @staticmethod
@@ -297,7 +320,59 @@ def batch_norm(x: Any, gain: Any, shift: Any, to: Any, narrow: bool) -> Any:
     def spread(each: Any) -> Any:
         return Spread.apply(each, x.shape)
 
-    centered = through(x - spread(through(through(Sum.apply(x)) / count)))
+    mean = through(through(Sum.apply(x)) / count)
+    centered = through(x - spread(mean))
     variance = through(through(Sum.apply(through(centered * centered))) / count)
+    if statistics is not None:
+        statistics += [mean.detach(), variance.detach()]
     normal = through(centered * spread(through((variance + 1e-5).rsqrt())))
     return through(through(normal * spread(through(gain))) + spread(through(shift)))
+
+
+def reductions() -> tuple[Remade, Remade, Remade]:
+    """Train convolutions with the reductions of batch norm in FP16, one by one and in pairs, and judge them twice."""
+    arms = {"FP32": (casts.exact, at_once), "chained": (casts.fp16, chained), "paired": (casts.fp16, paired)}
+    losses = {name: np.array([normalised(seed, *arm) for seed in seeds(10)]) for name, arm in arms.items()}
+    rows = (
+        ("normalised: large reductions, such as", "chained", 0),
+        ("normalised: large reductions should be carried out in FP32, if models", "chained", 1),
+        ("normalised: large reductions should be carried out in FP32, also if they add", "paired", 0),
+    )
+    remade = [
+        Remade(
+            "fp32-accumulation",
+            claim,
+            f"{np.mean(losses[name][:, place] / losses['FP32'][:, place]):.3f} times the loss of FP32",
+            ratio_above(losses[name][:, place], losses["FP32"][:, place], 1.05),
+        )
+        for claim, name, place in rows
+    ]
+    return tuple(remade)  # type: ignore[return-value]
+
+
+def normalised(seed: int, to: Any, sums: Any) -> tuple[float, float]:
+    """Return the loss by the statistics of the held-out images and by running averages, after 60 steps of 256."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    network = casts.Convolutions(seed)
+    x, y, held_x, held_y = casts.split_digits(seed, network.shape)
+    momenta = [torch.zeros_like(each) for each in network.parameters]
+    for batch in np.random.default_rng([seed, 1]).integers(0, len(x), (60, 256)):
+        one, two, weight, bias, *norms = network.parameters
+        image = x[batch]
+        statistics: list[Any] = []
+        for place, (filters, stride) in enumerate(((one, 1), (two, 2))):
+            gain, shift = norms[2 * place : 2 * place + 2]
+            image = casts.product(image, filters, casts.Formats(to, to, to, to), stride=stride, padding=1)
+            image = batch_norm(image, gain, shift, to, sums, statistics).relu()
+        logits = casts.rounded(casts.product(image.flatten(1), weight, casts.Formats(to, to, to, to)) + bias, to)
+        gradients = torch.autograd.grad(cross_entropy(logits, y[batch]), network.parameters)
+        with torch.no_grad():
+            for average, each in zip(network.averages, statistics, strict=True):
+                average.mul_(0.9).add_(0.1 * each)
+            for parameter, momentum, gradient in zip(network.parameters, momenta, gradients, strict=True):
+                momentum.mul_(0.9).add_(to(gradient))
+                parameter.sub_(0.05 * momentum)
+    judged = casts.judge(network, held_x, held_y)
+    return judged.loss, judged.averaged

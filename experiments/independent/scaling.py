@@ -85,6 +85,9 @@ def dynamic_scale() -> tuple[Remade, ...]:
         losses = [held_out_loss(seed, n, 2.0**exponent) for seed in seeds(10)]
         text = f"from 2^{exponent} {np.mean(np.divide(losses, exact)):.3f} times the loss"
         rows.append(Remade("dynamic-scale", claim, text, matches(losses, exact, CLOSE)))
+    slower = np.exp(losses) - np.exp([held_out_loss(seed, 3, 2.0**16) for seed in seeds(10)])
+    claim = "doubling the threshold for growth from 3 to 6 steps slows"
+    rows.append(Remade("dynamic-scale", claim, f"perplexity {np.mean(slower):.4f}", lies_between(slower, 0, np.inf)))
     return tuple(rows)
 
 

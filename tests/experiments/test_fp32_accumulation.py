@@ -1,5 +1,7 @@
 """FP16 products accumulated in FP16 and in FP32: scenes, sums and gradients."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,8 @@ def test_the_policies_differ_in_their_sums_alone():
     recipe = {key: policy.recipe("first", "conv2d") for key, policy in policies.items()}
     assert recipe["reductions"].accumulate == recipe["mixed"].accumulate == sf.sequential(sf.FP32)
     assert recipe["reductions"].reduce == sf.sequential(sf.FP16)
+    assert replace(policies["pairs"], reduce=sf.FP16) == policies["reductions"]
+    assert recipe["pairs"].reduce == sf.pairwise(sf.FP16)
     assert {
         key: policy.recipe("first", "relu").activations for key, policy in policies.items() if key in ALIKE
     } == ALIKE
@@ -49,6 +53,22 @@ def test_the_policies_differ_in_their_sums_alone():
     assert recipe["products"].reduce == recipe["mixed"].reduce == sf.sequential(sf.FP32)
     assert recipe["all"].reduce == sf.sequential(sf.FP16)
     assert {each.compute for key, each in recipe.items() if key != "fp32"} == {sf.FP16}
+
+
+def test_the_averages_of_batch_norm_are_those_of_the_training_and_judging_leaves_them():
+    problem = PROBLEMS["normalised"](0, True)
+    model = problem.model()
+    new = problem.evaluate(model)
+    x, y = problem.test
+    with sf.simulate("fp64"), sf.no_grad():
+        for _ in range(300):
+            model(x)
+        model.eval()
+        loss = sf.nn.cross_entropy(model(x), y).item()
+    judged = problem.evaluate(model)
+    assert judged == problem.evaluate(model) and judged["averaged"] == pytest.approx(loss, rel=1e-6)
+    assert judged["loss"] == new["loss"] != new["averaged"], "only the averages moved"
+    assert judged["averaged"] == pytest.approx(judged["loss"], rel=1e-3)
 
 
 def test_errors_are_relative_to_the_sum_of_magnitudes():
