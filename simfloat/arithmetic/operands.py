@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.machines import CPU, Device, check_reachable, device_of, is_on_gpu
 from simfloat.common import as_rectangular_array, message_text
 from simfloat.environment import in_usual_environment
-from simfloat.formats import E2M1
+from simfloat.formats import E2M1, Format
 from simfloat.formats.exact_numbers import exact_number, is_float64
 
 #: np.float32 or np.float64, as the type of elements. (mypy does not accept type[np.floating] as a dictionary key.)
@@ -252,6 +252,8 @@ def _from_objects(array: NDArray, name: str, reads_texts: bool) -> NDArray:
             kind = "sparse" if hasattr(element, "toarray") else "mpf" if hasattr(element, "_mpf_") else ""
             method = getattr(element, "__name__", "") if callable(element) and not isinstance(element, type) else ""
             content = f"{error} {method}: call it, as {method}()" if method.isidentifier() else str(error)
+            if isinstance(element, Format):
+                content = f"the format {element}; all operands come before the format"
             raise ValueError(_no_numbers_message(name, content, kind)) from None
         except ValueError as error:
             raise ValueError(f"{name} must hold real numbers, and{at_index(place)} {error}.") from None

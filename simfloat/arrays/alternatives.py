@@ -21,12 +21,14 @@ ALTERNATIVES: dict[str, str] = {
     "tensorsolve": "reshape and sf.linalg.solve", "tensorinv": "reshape and sf.linalg.inv",
     # methods of ufuncs
     "add.at": "x[i] = x[i] + y", "add.accumulate": "np.cumsum(x)", "add.reduceat": "x[i:j].sum()",
+    "outer": "np.outer(a, b)", "multiply.outer": "np.outer(a, b)",
     "subtract.outer": "a.unsqueeze(1) - b", "divide.outer": "a.unsqueeze(1) / b",
     "maximum.outer": "np.maximum(a.unsqueeze(1), b)", "minimum.outer": "np.minimum(a.unsqueeze(1), b)",
     "multiply.reduce": PRODUCTS, "multiply.accumulate": PRODUCTS,
     # others
     "prod": f"{PRODUCTS} (math.prod(x) of a vector)", "cumprod": PRODUCTS,
-    "nextafter": "sf.nextafter(x, y, x.format)", "spacing": "sf.ulp(x, x.format)", "ldexp": "x * 2.0**k",
+    "nextafter": "sf.nextafter(x, y, x.format)", "spacing": "sf.ulp(x, x.format)",
+    "ldexp": "sf.multiply(x, 2.0**k, x.format)",
     "frexp": "np.frexp(np.asarray(x))", "modf": "x - x.trunc() and x.trunc()",
     "divmod": "x % y, and (x / y).floor(), with two roundings", "floor_divide": "(x / y).floor(), with two roundings",
     "einsum": "@, transpose and sum (xarray: of d.data)", "tanh": "x.tanh()", "logaddexp": "exp and log",

@@ -90,12 +90,6 @@ class ArrayArithmetic:
         """True if operations or sums need random bits."""
         return any(mode.is_stochastic for mode in (self.rounding, *self.accumulator.roundings))
 
-    def same_rounding(self, other: ArrayArithmetic) -> bool:
-        """True if both round in the same way; formats and streams are not compared."""
-        return (self.rounding, self.complex_products) == (other.rounding, other.complex_products) and (
-            self.accumulator == other.accumulator
-        )
-
     @property
     def current_observer(self) -> Observer | None:
         """The observer for an operation that runs now."""
@@ -262,6 +256,30 @@ def with_options(arithmetic: ArrayArithmetic, **changed: Any) -> ArrayArithmetic
     """Return the arithmetic with the options that are not None replaced and checked."""
     options = {name: value for name, value in changed.items() if value is not None}
     return as_arithmetic(**{name: getattr(arithmetic, name) for name in OPTIONS} | options)
+
+
+def check_same(x: ArrayArithmetic, y: ArrayArithmetic) -> None:
+    """Raise ValueError unless the formats, the roundings and the streams of two arrays are the same."""
+    if y is x:
+        return
+    if y.format != x.format:
+        widened = y.format.precision >= x.format.precision and y.format.emin <= x.format.emin
+        common = y.format if widened and y.format.emax >= x.format.emax else x.format
+        raise ValueError(
+            f"Arrays of two formats do not mix, {x.format} and {y.format}: convert one of them, "
+            f"x.astype({str(common)!r})."
+        )
+    if (x.rounding, x.complex_products, x.accumulator) != (y.rounding, y.complex_products, y.accumulator):
+        ways = [f"rounding={u.rounding} with accumulate={u.accumulator} and stream={u.stream}" for u in (x, y)]
+        raise ValueError(
+            f"Arrays that round in two ways do not mix: {', and '.join(ways)}; "
+            "astype(format, rounding=..., accumulate=..., stream=...) changes them."
+        )
+    if x.stream is not y.stream:
+        raise ValueError(
+            "Arrays that round in two ways do not mix. Each has its own stream: pass the same BitStream to both, or "
+            "write y.astype(y.format, stream=x.stream)."
+        )
 
 
 def on_one_device(arrays: Sequence[NDArray]) -> list[NDArray]:

@@ -25,6 +25,7 @@ from simfloat.arrays.arithmetic import (
     ArrayArithmetic,
     ComplexProducts,
     as_arithmetic,
+    check_same,
     choose_exactly,
     narrow_scalar,
     on_one_device,
@@ -81,13 +82,13 @@ def array(
     the same values.
 
     Parameters:
-        data: the values, everything that :func:`simfloat.round` accepts, including values that float64 cannot
-            represent.
+        data: the values, all that :func:`simfloat.round` accepts, also values that float64 cannot represent.
         format: the format; precision at most 50 bits, or FP64 in a deterministic mode. Functions such as `exp` and
             `power` have FP64 only with nearest_even.
         rounding: the rounding mode of every operation.
         accumulate: the order and the roundings of sums, an accumulator or a format; by default the sequential sum in
-            `format` and `rounding`.
+            `format` and `rounding`. A format here means the sequential sum to nearest even, whatever `rounding` is; for
+            bounds in a directed mode, pass ``sequential(format, rounding)``.
         stream: the random bits of stochastic rounding (`BitStream` or `GivenBits`).
         complex_products: "rounded" computes (a c - b d, a d + b c) with every operation rounded; "fma" computes (a c
             - round(b d), a d + round(b c)), each part with one fma.
@@ -200,14 +201,16 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
             rounding: the mode of this rounding and of later operations; None keeps the current mode.
             accumulate: the new accumulator, or a format for the sequential sum in it; None keeps an accumulator that
                 was given explicitly, and otherwise means the sequential sum in the new format.
-            stream: the new source of random bits; None keeps the current one.
+            stream: the new source of random bits; None keeps the current one, except if `rounding` needs none.
             copy: False returns this array if neither values nor options change, as in NumPy.
 
         Returns:
             A new `Array`, or this one.
         """
-        options = {"rounding": rounding, "accumulate": accumulate, "stream": stream}
-        arithmetic = with_options(self.arithmetic, format=format, **options)
+        u = self.arithmetic
+        arithmetic = with_options(u, format=format, rounding=rounding, accumulate=accumulate, stream=stream)
+        if rounding is not None and stream is None and not arithmetic.draws:
+            arithmetic = replace(arithmetic, stream=None)
         if arithmetic.format == self.format:
             if not copy and arithmetic == self.arithmetic:
                 return self
@@ -351,7 +354,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
         that contains only numbers of the format.
         """
         if isinstance(x, Array):
-            self._check_same(x)
+            check_same(self.arithmetic, x.arithmetic)
             return x.numbers
         if type(x) is np.ndarray and x.dtype == self.arithmetic.dtype and are_surely_numbers(x, self.format):
             return x if x.ndim else narrow_scalar(x)
@@ -399,29 +402,6 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
                     return other.arithmetic
         return self.arithmetic
 
-    def _check_same(self, other: Array) -> None:
-        if other.arithmetic is self.arithmetic:
-            return
-        mine, others = self.format, other.format
-        if others != mine:
-            is_wider = others.precision >= mine.precision and others.emin <= mine.emin and others.emax >= mine.emax
-            raise ValueError(
-                f"Arrays of two formats do not mix, {mine} and {others}: convert one of them, "
-                f"x.astype({str(others if is_wider else mine)!r})."
-            )
-        is_same = self.arithmetic.same_rounding(other.arithmetic)
-        if is_same and self.stream is not other.stream:
-            raise ValueError(
-                "Arrays that round in two ways do not mix. Each has its own stream: pass the same BitStream to both,"
-                " or write y.astype(y.format, stream=x.stream)."
-            )
-        if not is_same:
-            raise ValueError(
-                f"Arrays that round in two ways do not mix: rounding={self.rounding} with accumulate={self.accumulate} "
-                f"and stream={self.stream}, and rounding={other.rounding} with accumulate={other.accumulate} and "
-                f"stream={other.stream}; astype(format, rounding=..., accumulate=..., stream=...) changes them."
-            )
-
     def _compute(self, operation: str, *others: Any) -> Array:
         """Compute an operation of the catalog, rounded once, or a complex operation."""
         operands = [self.numbers, *map(self._operand, others)]
@@ -439,12 +419,12 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
         first = self._as_operand_array(operands[0])
         if operation in FUNCTIONS:
             return out._compute_into(operation, first, *operands[1:])
-        out._check_same(first)
+        check_same(out.arithmetic, first.arithmetic)
         return out._write_in_place(getattr(first, operation)(*operands[1:]))
 
     def _compute_into(self, operation: str, first: Array, *others: Any) -> Array:
         """Write the results of an operation into this array, which may be an operand, and avoid a copy if possible."""
-        self._check_same(first)
+        check_same(self.arithmetic, first.arithmetic)
         operands = [first.numbers, *map(first._operand, others)]
         u = first._result_arithmetic(*others)
         if operation not in REPRESENTABLE and u.compute_into(self._writable_numbers(), operation, *operands):

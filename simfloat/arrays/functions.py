@@ -15,7 +15,7 @@ from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS, REPRESENTABLE
 from simfloat.arithmetic.representable import exact_modulos
 from simfloat.arithmetic.spacing import larger, largest, least, smaller
 from simfloat.arrays import complex_parts
-from simfloat.arrays.arithmetic import ArrayArithmetic
+from simfloat.arrays.arithmetic import ArrayArithmetic, check_same
 from simfloat.arrays.numpy_methods import ArrayAxes, NumpyMethods, refuse_options
 from simfloat.common import check_flags, is_integer
 from simfloat.environment import in_usual_environment
@@ -405,7 +405,7 @@ def _result_type(t: Any, *operands: Any) -> np.dtype[Any]:
     """Return the dtype of an array, which has its format, or a wider dtype if another operand needs it."""
     for x in operands:
         if isinstance(x, type(t)) and x.format != t.format:
-            t._check_same(x)
+            check_same(t.arithmetic, x.arithmetic)
     dtype = np.result_type(*[x.dtype if isinstance(x, type(t)) else x for x in operands])
     return t.dtype if dtype == t.dtype else dtype
 

@@ -156,7 +156,8 @@ def norm(
 
     The 2-norm of a vector and the Frobenius norm are the root of the sum of the squares, where every square is rounded
     and the sum goes through `accumulate`. The other norms are sums or extremes of magnitudes. The 2-norm of a matrix is
-    the first singular value of :func:`simfloat.linalg.svd`.
+    the first singular value of :func:`simfloat.linalg.svd`. Squares are not scaled: one out of range makes the norm
+    infinite, and squares that underflow make it 0.
 
     Parameters:
         x: a vector or a matrix, real or complex.

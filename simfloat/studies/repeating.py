@@ -79,7 +79,10 @@ class Repetitions:
             (8.76, 11.24, 3)
         """
         if self.results.ndim != 1:
-            raise ValueError(f"interval needs one number for each run, got results of shape {self.results.shape}.")
+            raise ValueError(
+                f"interval needs one number for each run, got results of shape {self.results.shape}. Choose one, "
+                "such as simfloat.studies.Repetitions(runs.results[:, 0]).interval() for runs with one axis."
+            )
         return mean_interval(self.results, confidence)
 
     def quantile(self, share: Any) -> NDArray[np.float64]:

@@ -512,3 +512,10 @@ def test_a_restored_array_continues_with_the_random_bits_of_the_saved_one(tmp_pa
         for one, state in ((plain, other), (other, plain)):
             with pytest.raises(ValueError, match="Only one of both needs random bits: the array has rounding="):
                 one.load_state(state.state)
+
+
+def test_a_deterministic_mode_drops_the_stream_that_it_does_not_need():
+    drawn = sf.array([1.0, 2.0], sf.BF16, sf.stochastic(), stream=sf.BitStream(0))
+    wide = sf.array([1.0, 0.5], sf.FP32)
+    assert np.asarray(drawn.astype(sf.FP32, rounding="nearest_even") + wide).tolist() == [2.0, 2.5]
+    assert drawn.astype(sf.FP32).stream is drawn.stream
