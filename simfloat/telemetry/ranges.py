@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from simfloat.arithmetic.machines import on_cpu
 from simfloat.common import as_rectangular_array
+from simfloat.environment import in_usual_environment
 from simfloat.formats.format import Format
 
 Histogram = Mapping[int | str, int]
@@ -36,6 +37,7 @@ class RangeCounts(NamedTuple):
     beyond: int
 
     @property
+    @in_usual_environment
     def share(self) -> float:
         """The share of values within the range; 1 if there are no values."""
         return self.within / sum(self) if sum(self) else 1.0
