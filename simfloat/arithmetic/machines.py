@@ -37,6 +37,7 @@ from numpy import ndarray
 
 from simfloat import kernels
 from simfloat.common import as_rectangular_array
+from simfloat.environment import in_usual_environment
 from simfloat.kernels import gpu
 
 Loop = Callable[..., Any]
@@ -272,6 +273,7 @@ class CompilerOptions(tuple):
 
 
 @cache
+@in_usual_environment
 def keep_subnormal_numbers() -> None:
     """Make CuPy keep subnormal numbers.
 

@@ -11,6 +11,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic import machines
+from tests.unusual import environment
 
 
 class Operation:
@@ -59,6 +60,11 @@ def test_a_cupy_that_flushes_all_the_same_is_refused(cupy, compiled, monkeypatch
     monkeypatch.setattr(type(x), "astype", flushed)
     with pytest.raises(ValueError, match="CuPy 99.0 flushes subnormal numbers of float32 to zero.*install CuPy 14"):
         sf.round(x, sf.BF16)
+
+
+def test_a_cupy_is_tested_in_the_usual_environment(cupy, compiled):
+    with environment("flush_up"):
+        machines.keep_subnormal_numbers()
 
 
 def test_numba_cuda_can_be_imported_with_a_numpy_without_row_stack():
