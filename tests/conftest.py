@@ -57,7 +57,9 @@ def pytest_configure(config):
     if (environment := config.getoption("--environment")) != "usual":
         unusual.install(environment)
     device = config.getoption("--device")
-    if device == "cpu" or (device == "simulated" and importlib.util.find_spec("numba_cuda") is None):
+    # A GPU has an environment of its own, which the stand-in does not have.
+    is_possible = environment == "usual" and importlib.util.find_spec("numba_cuda") is not None
+    if device == "cpu" or (device == "simulated" and not is_possible):
         return
     from simfloat.arithmetic.machines import what_cuda_lacks
     from tests.cuda import devices, shadow
