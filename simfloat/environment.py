@@ -170,6 +170,8 @@ def in_callers_environment(function: Callable[..., Any], *args: Any) -> Any:
     callers = getattr(_thread, "callers", None)
     if callers is not None:
         c_library().fesetenv(callers)
+    elif not is_usual():  # no guarded function runs, so the unusual environment is the caller's
+        return function(*args)
     try:
         return function(*args)
     finally:

@@ -285,6 +285,43 @@ def test_an_observer_runs_in_its_callers_environment_and_what_it_changes_ends_wi
     assert (looking.seen, after) == ([before] * 3, before)
 
 
+class Own(sf.Observer):
+    """Notes the environment that it is called in."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def observe(self, events, operation, path="", phase="forward"):
+        self.seen.add(control_bits())
+
+
+@pytest.mark.parametrize("kind", ENVIRONMENTS)
+def test_an_observed_call_leaves_the_environment_as_it_was(kind):
+    layer, x, image = sf.nn.Linear(5, 3, rng=0), DATA[0], A[:4, :36].reshape(1, 4, 6, 6)
+    for call in (
+        lambda observer: sf.round(A, FP16, observer=observer),
+        lambda observer: sf.round(WIDE, sf.FP64, observer=observer),
+        lambda observer: sf.add(A, A, BF16, observer=observer),
+        lambda observer: sf.exp(A, BF16, observer=observer),
+        lambda observer: sf.sum(A, accumulate=BF16, observer=observer),
+        lambda observer: sf.dot(A[0], A[1], accumulate=sf.kahan(FP16), observer=observer),
+        lambda observer: sf.conv2d(image, image[:, :, :2, :2], inputs=FP16, accumulate=FP16, observer=observer),
+        lambda observer: sf.array(A, FP16, observer=observer) * 2.0 + 1.0,
+        lambda observer: observed_training(observer, layer, x),
+    ):
+        own = Own()
+        with environment(kind):
+            call(own)
+            assert control_bits() == ENVIRONMENTS[kind]
+        assert own.seen == {ENVIRONMENTS[kind]}
+
+
+def observed_training(observer, layer, x):
+    with sf.simulate("bf16-standard", observer=observer):
+        layer(x).sum().backward()
+        sf.optim.SGD(layer.parameters(), 0.5).step()
+
+
 def test_a_users_function_is_called_in_the_environment_of_the_user():
     def seen(x):
         return control_bits() + x
