@@ -1,5 +1,6 @@
 """Results do not depend on the floating-point environment of the process, and do not change it."""
 
+import json
 import os
 import pickle
 import subprocess
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.common import parse_json
 from simfloat.environment import in_callers_environment, in_usual_environment, is_usual, unusual_facts
 from simfloat.studies.repeating import Repetitions
 from tests.unusual import ENVIRONMENTS, control_bits, environment
@@ -283,6 +285,31 @@ def test_an_observer_runs_in_its_callers_environment_and_what_it_changes_ends_wi
             block.__exit__(None, None, None)
     assert bits(result) == bits(expected)
     assert (looking.seen, after) == ([before] * 3, before)
+
+
+@pytest.mark.parametrize("kind", ENVIRONMENTS)
+def test_a_training_is_resumed_in_an_unusual_environment(kind, tmp_path):
+    def losses(steps, **options):
+        model = sf.nn.MLP([5, 4, 3], rng=0)
+        optimizer = sf.optim.Adam(model.parameters(), 0.05, betas=(0.9, 0.999))
+        batches = [(x, x[:, :3]) for x in DATA[:steps]]
+        with sf.simulate("bf16-standard", seed=1):
+            history = sf.train.fit(model, sf.nn.mse_loss, batches, optimizer, progress=False, **options)
+        return history["loss"]
+
+    whole = losses(3)
+    losses(2, checkpoint=tmp_path, every=1)
+    with environment(kind):
+        assert losses(3, resume=tmp_path) == whole
+
+
+@pytest.mark.parametrize("kind", ENVIRONMENTS)
+def test_numbers_are_read_from_text_to_nearest(kind):
+    numbers = np.random.default_rng(3).standard_normal(1000).tolist()
+    text = json.dumps(numbers)
+    with environment(kind):
+        read = parse_json(text)
+    assert read == numbers
 
 
 class Own(sf.Observer):

@@ -21,7 +21,7 @@ ALTERNATIVES: dict[str, str] = {
     "tensorsolve": "reshape and sf.linalg.solve", "tensorinv": "reshape and sf.linalg.inv",
     # methods of ufuncs
     "add.at": "x[i] = x[i] + y", "add.accumulate": "np.cumsum(x)", "add.reduceat": "x[i:j].sum()",
-    "outer": "np.outer(a, b)", "multiply.outer": "np.outer(a, b)",
+    "outer": "np.outer(a, b)", "multiply.outer": "np.outer(a, b) of vectors",
     "subtract.outer": "a.unsqueeze(1) - b", "divide.outer": "a.unsqueeze(1) / b",
     "maximum.outer": "np.maximum(a.unsqueeze(1), b)", "minimum.outer": "np.minimum(a.unsqueeze(1), b)",
     "multiply.reduce": PRODUCTS, "multiply.accumulate": PRODUCTS,

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 
 import simfloat as sf
 from simfloat import terminal
+from simfloat.common import parse_json
 
 #: A job and its result are dictionaries of JSON types, which are sent between processes and stored on disk.
 Job = dict[str, Any]
@@ -154,7 +155,7 @@ class Worker:
             if not line.endswith(b"\n"):
                 self._answers.put((place, {"error": self.exit_reason(), "died": True}))
                 return
-            self._answers.put((place, json.loads(line)))
+            self._answers.put((place, parse_json(line)))
 
     def answer_to_line(self, line: bytes) -> bytes:
         """Return the answer to a line; it is empty or incomplete if the process has ended."""
@@ -192,7 +193,7 @@ def serve(module: str, name: str) -> None:
     jobs = queue.SimpleQueue[bytes]()
     threading.Thread(target=_forward_lines, args=(sys.stdin.buffer, jobs), daemon=True).start()
     while True:
-        answers.write(json.dumps(answer(module, name, json.loads(jobs.get()))).encode() + b"\n")
+        answers.write(json.dumps(answer(module, name, parse_json(jobs.get()))).encode() + b"\n")
         answers.flush()
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import csv
 import importlib
-import json
 import os
 import pickle
 import re
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import simfloat as sf
-from simfloat.common import file_path
+from simfloat.common import file_path, parse_json
 from simfloat.studies.state_digest import function_digest
 from simfloat.studies.statistics import discoveries
 from simfloat.studies.stored import column_names
@@ -222,7 +221,7 @@ def summary_paths(root: Path) -> Iterator[Path]:
 
 def read_section(root: Path, path: Path) -> Section | None:
     """Return the section of a summary; None if the summary belongs to no experiment."""
-    summary = json.loads(path.read_text(encoding="utf-8"))
+    summary = parse_json(path.read_text(encoding="utf-8"))
     if not isinstance(summary, dict) or not {"experiment", "question", "versions"} <= summary.keys():
         return None
     folder, kind = path.parent, SUMMARIES[path.name]
@@ -262,7 +261,7 @@ def last_records(path: Path) -> Preview:
     """Return the last record of each run in metrics.jsonl; records with the same texts and seed belong to one run."""
     last: dict[tuple, dict[str, Any]] = {}
     with path.open(encoding="utf-8") as lines:
-        for row in map(json.loads, lines):
+        for row in map(parse_json, lines):
             last[tuple((k, v) for k, v in row.items() if isinstance(v, str) or k == "seed")] = row
     rows = [{key: value for key, value in row.items() if not isinstance(value, (list, dict))} for row in last.values()]
     columns = column_names(rows)

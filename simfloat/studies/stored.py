@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from simfloat.common import parse_json
 from simfloat.policy import Policy
 from simfloat.policy.text import parse
 from simfloat.studies.executors import Result
@@ -74,7 +75,7 @@ def read_stored(path: Path) -> list[Result]:
     columns = {field.name: table.column(field.name).to_pylist() for field in table.schema}
     for field in table.schema:
         if (field.metadata or {}).get(b"encoding") == b"json":
-            columns[field.name] = [None if text is None else json.loads(text) for text in columns[field.name]]
+            columns[field.name] = [None if text is None else parse_json(text) for text in columns[field.name]]
     return [
         nest_row({name: column[row] for name, column in columns.items() if column[row] is not None})
         for row in range(table.num_rows)
@@ -188,7 +189,7 @@ def read_parquet(path: Path) -> tuple[list[Row], tuple[str, ...]]:
         raise FileNotFoundError(ENOENT, "There is no such file", str(path))
     try:
         table = read_table(path)
-        axes = json.loads((table.schema.metadata or {}).get(AXES_KEY.encode(), b"[]"))
+        axes = parse_json((table.schema.metadata or {}).get(AXES_KEY.encode(), b"[]"))
     except (ArrowException, ValueError) as error:
         raise ValueError(f"{path} is not a Parquet file of a table: {str(error).partition(chr(10))[0]}") from None
     is_known = isinstance(axes, list) and all(name in table.column_names for name in axes)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import simfloat as sf
+from simfloat.common import parse_json
 from simfloat.studies.executors import Executor, Job, JobError, Result, result_of
 from simfloat.train import checkpoints
 
@@ -136,7 +137,7 @@ class Workspace:
                 raise ValueError(f"{there[0]} exists already, and was not written by a study of simfloat. {advice}")
             return
         try:
-            content = json.loads(summary.read_text(encoding="utf-8"))
+            content = parse_json(summary.read_text(encoding="utf-8"))
             name = content["experiment"]
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             raise ValueError(f"{summary} is not a summary of a study, and would be overwritten. {advice}") from None
@@ -151,7 +152,7 @@ class Workspace:
     def find(self, job: Job) -> Result | None:
         """Return the stored result of a job; None if there is none, or if its file is damaged."""
         try:
-            content = json.loads(self.job_path(job).read_text(encoding="utf-8"))
+            content = parse_json(self.job_path(job).read_text(encoding="utf-8"))
             is_of_job = (
                 content["job"] == job and isinstance(content["result"], dict) and self.accepts(content["result"])
             )
@@ -370,7 +371,7 @@ def gather_results(
 def worker_answer(future: Future, job: Job) -> dict[str, Any]:
     """Return the answer of a worker; raise JobError if there is none."""
     if future.status == "finished":
-        return json.loads(future.result())
+        return parse_json(future.result())
     error = future.exception() if future.status == "error" else None
     raise JobError(job, error_line(error) if error else f"the scheduler lost the job, or ended ({future.status}).")
 
@@ -390,7 +391,7 @@ def answer(place: str, module: str, name: str, line: str, digest: str) -> str:
     if workspace.code_digest(module) != digest:
         fault = "a worker has other sources or versions of packages; install the same ones there, and restart it."
         return json.dumps({"error": fault})
-    return json.dumps(executors.answer(module, name, json.loads(line)))
+    return json.dumps(executors.answer(module, name, workspace.parse_json(line)))
 
 
 def error_line(error: BaseException) -> str:

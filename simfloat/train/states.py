@@ -33,7 +33,7 @@ from simfloat.arithmetic.machines import on_cpu
 from simfloat.arrays import Array
 from simfloat.arrays.arithmetic import ArrayArithmetic, as_arithmetic
 from simfloat.arrays.array import new_array as array_of_format
-from simfloat.common import check_parent, file_path
+from simfloat.common import check_parent, file_path, parse_json
 from simfloat.environment import in_usual_environment
 from simfloat.policy.text import parse, text_of
 
@@ -228,7 +228,7 @@ def read(path: Path) -> dict[str, Any]:
         raise DamagedFile(f"{path} is damaged: its checksum does not match its content.")
     source = io.BytesIO(content[len(MAGIC) : -DIGEST_SIZE])
     try:
-        header = json.loads(source.readline())
+        header = parse_json(source.readline())
         arrays = [read_array(source, allow_pickle=False) for _ in range(header["arrays"])]
         streams: dict[int, BitStream] = {}
         return {name: decode(tree, arrays, streams) for name, tree in header["states"].items()}
@@ -242,7 +242,7 @@ def read_state(path: Path, name: str) -> Any:
         with open(path, "rb") as file:
             if file.readline() != MAGIC:
                 return None
-            return decode(json.loads(file.readline())["states"][name], [])
+            return decode(parse_json(file.readline())["states"][name], [])
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
