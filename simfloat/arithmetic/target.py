@@ -419,8 +419,11 @@ def check_precision(format: Format, rounding: Rounding, is_exact: bool = False, 
     others = f"; {operation}{square} does not" if operation and not is_exact else ""
     limit = (
         f"Operations round to formats with at most {MOST_PRECISION} bits of precision, or to FP64 with nearest_even; "
-        f"{format} has precision {format.precision}, and the mode is {rounding}."
     )
+    if operation and is_exact:
+        limit = f"{operation} rounds to formats with at most {MOST_PRECISION} bits of precision, or to FP64 in every "
+        limit += "deterministic mode; "
+    limit += f"{format} has precision {format.precision}, and the mode is {rounding}."
     advice = (
         f"Use at most {MOST_PRECISION - 1} mantissa bits, or simfloat.FP64 with simfloat.nearest_even. "
         f"simfloat.Format(11, {MOST_PRECISION - 1}) is the widest format with the range of FP64 that has every mode. "

@@ -36,6 +36,7 @@ HEXADECIMAL = re.compile(r"([+-]?)0x([0-9a-f]*)\.?([0-9a-f]*)(?:p([+-]?[0-9]+))?
 SPECIAL = re.compile(r"[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
 
 ACCEPTED_TEXTS = "write 0.1, 1e-5, 1/3, 0x1.8p-3, inf or nan"
+TOO_SMALL = ". For this one write 0 (in directed modes: a number below the smallest subnormal)"
 BEYOND = (
     f"is out of range: numbers are read from 10^-{LARGEST_EXPONENT} to 10^{LARGEST_EXPONENT}, and texts and decimals "
     f"with at most {MOST_DIGITS} digits"
@@ -105,7 +106,7 @@ def _parse_text(text: str) -> Exact:
         if magnitude == 0:
             return -0.0 if negative else 0.0
         if exponent is None or abs(exponent) > LARGEST_EXPONENT:
-            raise ValueError(f"{message_text(text)} {BEYOND}; {ACCEPTED_TEXTS}")
+            raise ValueError(f"{message_text(text)} {BEYOND}; {ACCEPTED_TEXTS}{TOO_SMALL * power.startswith('-')}")
         return _scale_by_power_of_two(-magnitude if negative else magnitude, exponent - 4 * len(match[3]), text)
     raise ValueError(f"{message_text(text)} is not a number: {ACCEPTED_TEXTS}")
 
@@ -124,8 +125,9 @@ def _from_decimal(x: Decimal, text: Any = None) -> Exact:
         return math.copysign(math.inf if x else 0.0, -1.0 if x.is_signed() else 1.0)
     exponent = int(x.as_tuple().exponent)
     if abs(x.adjusted()) > LARGEST_EXPONENT or x.adjusted() - exponent >= MOST_DIGITS:
+        small = TOO_SMALL * (x.adjusted() < -LARGEST_EXPONENT)
         raise ValueError(
-            f"{message_text(x)} {BEYOND}" if text is None else f"{message_text(text)} {BEYOND}; {ACCEPTED_TEXTS}"
+            f"{message_text(x)} {BEYOND}" if text is None else f"{message_text(text)} {BEYOND}; {ACCEPTED_TEXTS}{small}"
         )
     return Fraction(x)
 

@@ -151,7 +151,7 @@ def diagonalize(u: ArrayArithmetic, matrix: NDArray) -> tuple[NDArray, NDArray]:
     for _ in range(SWEEPS):
         if not sum(rotate_pair(u, a, v, p, q) for p in range(n) for q in range(p + 1, n)):
             return a.diagonal().copy(), v
-        check_range(u, "The eigenvalues", matrix, a[a != symmetric], v, power=2)
+        check_range(u, "The eigenvalues", matrix, a[a != symmetric], v)
     raise convergence_error("Jacobi's method", u.format)
 
 

@@ -456,7 +456,8 @@ def solve_triangular(
         unit_diagonal: True to use 1 for every t_ii.
         format: the format to compute in; by default the format of T.
         rounding: the rounding mode; by default the mode of T, or nearest even.
-        accumulate: the accumulator of the sums, or a format; by default the accumulator of T, or the sequential sum.
+        accumulate: the accumulator of the sums, or a format; by default the accumulator of T, or the sequential sum in
+            `format` and `rounding`. A format means the sequential sum in it to nearest even, whatever `rounding` is.
         stream: the random bits of stochastic rounding; by default the stream of T.
 
     Returns:

@@ -129,7 +129,8 @@ def solve(
         max_iterations: the largest number of corrections.
         format: the format to compute in without `factor`; by default the format of A.
         rounding: the rounding mode; by default the mode of A, or nearest even.
-        accumulate: the accumulator of the sums, or a format; by default the accumulator of A, or the sequential sum.
+        accumulate: the accumulator of the sums, or a format; by default the accumulator of A, or the sequential sum in
+            `format` and `rounding`. A format means the sequential sum in it to nearest even, whatever `rounding` is.
         stream: the random bits of stochastic rounding; by default the stream of A. In refinement, these three options
             apply to the factors, their triangular systems, and values rounded to `factor`.
 

@@ -82,3 +82,7 @@ def test_the_error_for_a_mode_in_fp64_names_the_operations_that_support_it():
     for name in "rint floor ceil trunc fmod remainder copysign cbrt hypot reciprocal rsqrt fma sqrt".split():
         assert name in str(error.value)
         assert getattr(sf, name)(*[0.5] * counts.get(name, 1), sf.FP64, sf.toward_zero) >= 0
+    with pytest.raises(
+        ValueError, match="add rounds to formats with at most 50 bits of precision, or to FP64 in every"
+    ):
+        sf.add(0.5, 0.5, sf.Format(11, 50))

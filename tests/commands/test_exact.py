@@ -36,6 +36,14 @@ def test_anything_else_is_refused(text):
         read_number(text)
 
 
+def test_a_text_too_small_to_read_has_a_replacement():
+    for text in ("1e-20000", "-0x1p-10001"):
+        with pytest.raises(ValueError, match=r"For this one write 0 \(in directed modes: a number below the smallest"):
+            read_number(text)
+    with pytest.raises(ValueError, match=r"inf or nan\.$"):
+        read_number("1e20000")
+
+
 @given(st.floats(allow_nan=False))
 def test_hexadecimal_floats_go_out_and_come_back(number):
     assert float.fromhex(short_hex(number)) == number

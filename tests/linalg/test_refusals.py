@@ -1,5 +1,8 @@
 """A matrix that cannot be factored, or a system that cannot be solved, gives a message with advice."""
 
+import math
+import re
+
 import numpy as np
 import pytest
 
@@ -361,3 +364,15 @@ def test_hints_name_what_helps():
     refinement = sf.linalg.solve(A, b, factor=sf.FP16, work=sf.FP32, residual=sf.FP64)
     assert refinement.reason.endswith("With A and b scaled by 2**16 it converges.")
     assert "smallest normal number of FP32" not in refinement.reason
+
+
+@pytest.mark.parametrize("n", [2, 5])
+def test_the_scale_for_eigenvalues_suffices_and_is_not_far_too_small(n, rng):
+    """Eigenvalues grow like the matrix, and are at most n times its largest element."""
+    for a in (np.full((n, n), 6e4), rng.uniform(4e4, 6e4, (n, n))):
+        A = np.tril(a) + np.tril(a, -1).T
+        with pytest.raises(ValueError, match=r"The eigenvalues left .*scale the system, as by 2\*\*") as error:
+            sf.linalg.eigh(A, format=sf.FP16)
+        power = int(re.search(r"2\*\*(-\d+)", str(error.value))[1])
+        assert power >= -math.ceil(math.log2(n))
+        assert 4e4 * n <= float(sf.linalg.eigh(A * 2.0**power, format=sf.FP16).values[-1]) * 2.0**-power <= 6.01e4 * n

@@ -121,3 +121,14 @@ def test_conjugate_gradients_converge_and_tell_the_true_residual(rng):
     rounded = sf.round(b, sf.FP32) - sf.round(a, sf.FP32) @ np.asarray(found.x)
     assert found.true_residuals[-1] == pytest.approx(np.linalg.norm(rounded) / np.linalg.norm(sf.round(b, sf.FP32)))
     assert found.true_residuals[-1] < 1e-5
+
+
+def test_a_format_for_the_sums_means_to_nearest_in_a_directed_mode_too():
+    """The last solution is 1 + 2^-13 + 2^-28 exactly; FP32 has no such number."""
+    T, b, below = [[1.0, 0, 0], [0, 1.0, 0], [-(2.0**-13), -(2.0**-24), 1.0]], [1.0, 2.0**-4, 1.0], 1 + 2.0**-13
+    for solve, how in ((sf.linalg.solve_triangular, {"lower": True}), (sf.linalg.solve, {})):
+        how |= {"format": sf.FP32, "rounding": sf.toward_positive}
+        for accumulate, last in (
+            (None, below + 2.0**-23), (sf.FP32, below), (sf.sequential(sf.FP32, sf.toward_positive), below + 2.0**-23),
+        ):  # fmt: skip
+            assert float(solve(T, b, accumulate=accumulate, **how)[2]) == last
