@@ -169,7 +169,8 @@ def _as_array(x: Any, name: str) -> NDArray:
     if hasattr(x, "tensor_scale"):
         raise ValueError(
             f"{name} is a result of block_quantize, which matmul and dot accept; pass {name}.values(), the values "
-            "that it stands for."
+            f"that it stands for. Its codes are those of two arrays: encode {name}.elements in the format of the "
+            f"elements, and {name}.scales in the format of the scales."
         )
     check_not_masked(x, name)
     return as_rectangular_array(x, name)

@@ -245,7 +245,9 @@ def case_of(
         if operation != DOT or accumulate is None:
             raise ValueError(
                 "Only 'round' has a pair of formats, of operands and results, and 'dot' with accumulate=, of a and b; "
-                f"got {format!r}."
+                f"got ({', '.join(map(str, format))})."
+                + " For an fma of other operands than results, write 'dot' with one product: operands of the shape (n, "
+                "1), and accumulate=sequential(format of c and of the result)." * (operation == "fma")
             )
         return _case_of_sums(as_formats(format), rounding, output, accumulate, flags, blocks)
     result_format = None if format is None else as_format(format)
@@ -316,6 +318,8 @@ def operand_count(operation: Any) -> int:
         name = str(operation).rpartition("_")[2]
         hint = f" Did you mean {SIMFLOAT_NAMES[name]!r}?" if name in SIMFLOAT_NAMES else did_you_mean(name, OPERATIONS)
         advice = width_hint(str(operation))
+        if str(operation) in SIMFLOAT_NAMES:
+            hint = f" TestFloat's {operation!r} is {SIMFLOAT_NAMES[str(operation)]!r} here."
         if "_to_" in str(operation) and not advice:
             raise ValueError(
                 f"{operation!r} is no conversion of TestFloat, such as 'f16_to_i32', to integers of 8, 16, 32 or 64 "

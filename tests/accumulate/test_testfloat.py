@@ -116,6 +116,8 @@ def test_wrong_calls_are_refused_before_a_file_is_touched(tmp_path):
          "no partial sum that could start from c"),
         (write("f32_to_i4", 1.0), r"f32_to_i4' is no conversion .* 32 or 64 bits. For others write 'round'.*fixed\(4"),
         (write("add", 1.0, 1.0, (sf.FP16, sf.FP32)), "Only 'round' has a pair of formats, of operands and results"),
+        (write("fma", 1.0, 1.0, 1.0, (sf.E4M3, sf.FP16)), r"got \(E4M3, FP16\). For an fma of other .* 'dot' with one"),
+        (write("mulAdd", 1.0, 1.0, 1.0, sf.BF16), "TestFloat's 'mulAdd' is 'fma' here"),
         (write("round", 0.1, (sf.FP16, sf.E2M1)), "0.1.* is not a number of FP16"),
         (write("f128_to_f16", 1.0), r"f128_to_f16'. More than 53 .* f128 has 113: use f64, or"),
         (lambda: sf.read_vectors(path, "extF80_add"), "extF80_add'. More than 53 significand bits are not supported"),

@@ -140,8 +140,8 @@ def reveal(
 
     Then probes find the bits and the mode of some additions, and f computes random sums: wide exponents, cancellations,
     ties, subnormals, zeros and overflows. Every accumulator of that order, with those bits and that mode, is compared
-    with all results of f so far. Its results are in its own format or rounded once more (toward zero, saturating,
-    flushed to zero).
+    with all results of f so far. The result of the whole sum is in its own format or rounded once more (toward zero,
+    saturating, flushed to zero). A sum that rounds each step twice, such as to FP32 and then to BF16, is not found.
 
     If an accumulator fits, f computes sums that are built to break it. Their partial sums and results are numbers of
     its formats, midpoints of two numbers, or close to midpoints. They occur in every binade of the formats and beyond,

@@ -206,7 +206,10 @@ def _case(path: Path, unit: Unit | None) -> tuple[Case, Unit | None]:
     format, _, mode = rest.partition("_")
     if mode in MODES:
         return case_of(operation, format, mode), None
-    raise ValueError(f"No description of {path}: pass --unit unit.toml, or write {beside.name} beside it.")
+    raise ValueError(
+        f"No description of {path}: pass --unit unit.toml, or write {beside.name} beside it. A file of one operation "
+        "may instead have its name: OPERATION_FORMAT_MODE.txt, such as fma_BF16_toward_negative.txt."
+    )
 
 
 def _title(case: Case) -> str:
