@@ -6,7 +6,6 @@ arguments. Tables print as text, and notebooks show them as tables.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -26,18 +25,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.environment import in_usual_environment
-
 __version__ = "0.1.0"
 
 
 T = TypeVar("T")
-
-
-@in_usual_environment
-def parse_json(text: str | bytes) -> Any:
-    """Parse JSON. In an unusual environment, Python would read one decimal of six as a neighbour of this number."""
-    return json.loads(text)
 
 
 def store_as_pythons(value: Any) -> None:

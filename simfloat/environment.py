@@ -18,6 +18,7 @@ written through C.
 from __future__ import annotations
 
 import ctypes
+import json
 import struct
 import sys
 import threading
@@ -210,6 +211,12 @@ def set_usual() -> None:
         library.fesetenv(ctypes.byref(ctypes.c_char.in_dll(library, "_FE_DFL_ENV")))
     else:
         library.fesetenv(DEFAULT_ON_LINUX)
+
+
+@in_usual_environment
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON. In an unusual environment, Python would read one decimal of six as a neighbour of this number."""
+    return json.loads(text)
 
 
 def unusual_facts() -> list[str]:

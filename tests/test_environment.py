@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.common import parse_json
-from simfloat.environment import in_callers_environment, in_usual_environment, is_usual, unusual_facts
+from simfloat.environment import in_callers_environment, in_usual_environment, is_usual, parse_json, unusual_facts
 from simfloat.studies.repeating import Repetitions
 from tests.unusual import ENVIRONMENTS, control_bits, environment
 

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 import simfloat as sf
 from simfloat import terminal
-from simfloat.common import parse_json
+from simfloat.environment import parse_json
 
 #: A job and its result are dictionaries of JSON types, which are sent between processes and stored on disk.
 Job = dict[str, Any]

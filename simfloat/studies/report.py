@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import simfloat as sf
-from simfloat.common import file_path, parse_json
+from simfloat.common import file_path
+from simfloat.environment import parse_json
 from simfloat.studies.state_digest import function_digest
 from simfloat.studies.statistics import discoveries
 from simfloat.studies.stored import column_names

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.common import parse_json
+from simfloat.environment import parse_json
 from simfloat.policy import Policy
 from simfloat.policy.text import parse
 from simfloat.studies.executors import Result

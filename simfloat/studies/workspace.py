@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import simfloat as sf
-from simfloat.common import parse_json
+from simfloat.environment import parse_json
 from simfloat.studies.executors import Executor, Job, JobError, Result, result_of
 from simfloat.train import checkpoints
 

@@ -33,8 +33,8 @@ from simfloat.arithmetic.machines import on_cpu
 from simfloat.arrays import Array
 from simfloat.arrays.arithmetic import ArrayArithmetic, as_arithmetic
 from simfloat.arrays.array import new_array as array_of_format
-from simfloat.common import check_parent, file_path, parse_json
-from simfloat.environment import in_usual_environment
+from simfloat.common import check_parent, file_path
+from simfloat.environment import in_usual_environment, parse_json
 from simfloat.policy.text import parse, text_of
 
 
