@@ -29,12 +29,12 @@ PARTS = {
     "elementwise": (["arithmetic"], ["arithmetic", "formats"]),
     "kernels": (["kernels"], ["arithmetic", "accumulate", "kernels"]),
     "gpu": (["kernels/gpu"], ["cuda"]),
-    "sums": (["sums"], ["accumulate", "commands/test_check.py", "nn/test_convolution.py"]),
+    "sums": (["sums"], ["accumulate", "commands/test_check.py", "nn/test_convolution.py", "telemetry"]),
     "autodiff": (["autodiff"], ["autodiff", "optim/test_loss_scale.py"]),
     "updates": (["optim"], ["optim"]),
     "linalg": (["linalg"], ["linalg"]),
     "reveal": (["analysis/reveal"], ["blackbox"]),
-    "diagnosis": (["analysis/diagnosis"], ["diagnosis"]),
+    "diagnosis": (["analysis/diagnosis"], ["diagnosis", "torch/test_diagnose.py"]),
 }
 
 SIGNS = {ast.Add: "-", ast.Sub: "+"}
