@@ -172,7 +172,12 @@ def is_for_torch(program, trace):
         )
         and ("matmul" not in names or not any(isinstance(as_cast_scale(value), Delayed) for value in values))
         and ("cross_entropy" not in names or True not in values)
+        and ("abs" not in names or not any(map(has_nan, dict(trace).values())))  # its gradient at NaN differs
     )
+
+
+def has_nan(value):
+    return isinstance(value, np.ndarray) and value.dtype.kind == "f" and bool(np.isnan(value).any())
 
 
 def as_cast_scale(value):
