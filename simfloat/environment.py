@@ -215,7 +215,7 @@ def set_usual() -> None:
 
 @in_usual_environment
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON. In an unusual environment, Python would read one decimal of six as a neighbour of this number."""
+    """Parse JSON. In an unusual environment, Python reads one in six decimals as a neighbour of the right number."""
     return json.loads(text)
 
 

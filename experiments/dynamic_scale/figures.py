@@ -26,8 +26,8 @@ from simfloat.studies import Result
 
 TITLES = {"digits": "Digits, MLP 64-16-10", "regression": "Autoencoder"}
 
-#: The rules whose scale is drawn over the steps: N = 3 looks like N = 6.
-TRACED = [variant for variant in VARIANTS if variant.scaler and variant.key != "interval-3"]
+#: The rules whose scale is drawn over the steps. N = 3 is left out because it looks like N = 6.
+TRACE_VARIANTS = [variant for variant in VARIANTS if variant.scaler and variant.key != "interval-3"]
 
 #: The number of steps that is drawn for the short interval: more would run together.
 SHOWN = 300
@@ -48,7 +48,7 @@ def draw_traces(results: list[Result], path: Path) -> None:
 
     figure, axes = new_figure(1, 3, FULL_WIDTH, 2.6)
     shares = []
-    for place, variant in zip(axes, TRACED, strict=True):
+    for place, variant in zip(axes, TRACE_VARIANTS, strict=True):
         run = select(results, variant=variant.key)[0]
         end = SHOWN if variant.key == "interval-6" else None
         skipped = run["trace"]["skipped"]

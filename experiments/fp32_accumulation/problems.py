@@ -98,10 +98,10 @@ def normalised(seed: int, tiny: bool) -> Problem:
     optimizer = partial(sf.optim.SGD, lr=0.05, momentum=0.9)
     steps, shape = 2 if tiny else 60, (1, DIGIT, DIGIT)
     problem = digits_problem(partial(Normalised, seed), optimizer, batch=256, steps=steps, shape=shape, seed=seed)
-    return replace(problem, records=20, measures=partial(judged_by_averages, x=(problem.test or (problem.x,))[0]))
+    return replace(problem, records=20, measures=partial(measures_with_averages, x=(problem.test or (problem.x,))[0]))
 
 
-def judged_by_averages(model: nn.Module, output: NDArray, y: NDArray, x: NDArray) -> dict[str, float]:
+def measures_with_averages(model: nn.Module, output: NDArray, y: NDArray, x: NDArray) -> dict[str, float]:
     """Return the accuracy, and the loss with the running averages of batch norm, which the training computed."""
     model.eval()
     return {**accuracy(model, output, y), "averaged": float(nn.cross_entropy(model(x), y).item())}

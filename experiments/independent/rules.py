@@ -255,24 +255,24 @@ def listed(network: Any, x: Any, lists: set[str]) -> Any:
     for place, (filters, stride) in enumerate(((one, 1), (two, 2))):
         x = casts.product(x, filters, products, stride=stride, padding=1)
         gain, shift = norms[2 * place : 2 * place + 2]
-        x = batch_norm(casts.rounded(x, to["deny"]), gain, shift, to["deny"], chained if "sums" in lists else at_once)
+        x = batch_norm(casts.rounded(x, to["deny"]), gain, shift, to["deny"], add_each if "sums" in lists else add_all)
         x = casts.rounded(casts.rounded(x, to["infer"]).relu(), to["infer"])
     return casts.rounded(casts.product(x.flatten(1), weight, products) + bias, to["allow"])
 
 
-def at_once(rows: Any) -> Any:
+def add_all(rows: Any) -> Any:
     """Return the sums of rows, rounded only by the caller."""
     return rows.sum(1)
 
 
-def chained(rows: Any) -> Any:
+def add_each(rows: Any) -> Any:
     """Return the sums of rows; FP16 numbers are added one by one."""
     import torch
 
     return torch.from_numpy(np.cumsum(rows.numpy().astype(np.float16), axis=1, dtype=np.float16)[:, -1]).float()
 
 
-def paired(rows: Any) -> Any:
+def add_pairs(rows: Any) -> Any:
     """Return the sums of rows; FP16 numbers are added in pairs, level by level."""
     import torch
 
@@ -284,9 +284,9 @@ def paired(rows: Any) -> Any:
 
 
 def batch_norm(x: Any, gain: Any, shift: Any, to: Any, sums: Any, statistics: list[Any] | None = None) -> Any:
-    """Return batch norm with each result rounded, and its sums, also of gradients, computed by a function.
+    """Return batch norm. Each result is rounded, and `sums` computes the sums, also those of gradients.
 
-    Mean and variance are appended to `statistics`.
+    The mean and the variance are appended to `statistics`.
     """
     import torch
 
@@ -330,8 +330,8 @@ def batch_norm(x: Any, gain: Any, shift: Any, to: Any, sums: Any, statistics: li
 
 
 def reductions() -> tuple[Remade, Remade, Remade]:
-    """Train convolutions with the reductions of batch norm in FP16, one by one and in pairs, and judge them twice."""
-    arms = {"FP32": (casts.exact, at_once), "chained": (casts.fp16, chained), "paired": (casts.fp16, paired)}
+    """Train convolutions with batch norm that sums in FP16, one by one and in pairs, and judge each model twice."""
+    arms = {"FP32": (casts.exact, add_all), "chained": (casts.fp16, add_each), "paired": (casts.fp16, add_pairs)}
     losses = {name: np.array([normalised(seed, *arm) for seed in seeds(10)]) for name, arm in arms.items()}
     rows = (
         ("normalised: large reductions, such as", "chained", 0),
@@ -351,7 +351,7 @@ def reductions() -> tuple[Remade, Remade, Remade]:
 
 
 def normalised(seed: int, to: Any, sums: Any) -> tuple[float, float]:
-    """Return the loss by the statistics of the held-out images and by running averages, after 60 steps of 256."""
+    """Return two losses after 60 steps: with the statistics of the held-out images, and with running averages."""
     import torch
     from torch.nn.functional import cross_entropy
 

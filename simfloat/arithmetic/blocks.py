@@ -246,8 +246,8 @@ DEFAULT_RULE = "floor"
 class BlockScaled:
     """Values as narrow elements and scales: element * scale / tensor_scale.
 
-    It unpacks as ``elements, scales = block_quantize(...)`` if `tensor_scale` is 1; otherwise that raises ValueError,
-    and the parts are the attributes below. For codes, encode both parts, as ``encode(q.scales, E4M3)``.
+    It unpacks as ``elements, scales = block_quantize(...)`` if `tensor_scale` is 1; otherwise that raises ValueError:
+    read the attributes below. To get codes, encode each part, for example by ``encode(q.scales, E4M3)``.
 
     Parameters:
         elements: numbers of the element format, in the shape of the quantized array.

@@ -63,9 +63,9 @@ def scaled(format: FormatLike, scale: Scaling) -> Cast:
 
     The cast saturates: if the product of an element and its scale is infinite or beyond the largest number of the
     format, the result is this number with the sign of the product. With :func:`per_tensor`, only infinities saturate.
-    With :func:`delayed`, elements saturate if they are larger than all elements of the operands that determined the
-    scale. With :func:`block`, the largest elements of a block saturate under the rules ``"floor"`` and ``"even"``, and
-    under scales in E4M3, because these scales are rounded.
+    With :func:`delayed`, elements can saturate if they are larger than all elements that determined the scale. With
+    :func:`block`, the largest elements of a block saturate under the rules ``"floor"`` and ``"even"``, and under scales
+    in E4M3, because these scales are rounded.
 
     Parameters:
         format: the format that operands are rounded to, or its name.

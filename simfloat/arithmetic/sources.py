@@ -346,7 +346,7 @@ class LookedUp(InFloat64):
         if stop - start <= BLOCK:
             plan.loop(self.exact(start, stop), words, out, plan.numbers)
             return
-        for begin in range(start, stop, BLOCK):  # without random bits, which are made for one block at a time
+        for begin in range(start, stop, BLOCK):  # deterministic: random bits would be made block by block
             end = min(begin + BLOCK, stop)
             plan.loop(self.exact(begin, end), words, out[begin - start : end - start], plan.numbers)
 

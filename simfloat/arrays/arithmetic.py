@@ -263,8 +263,8 @@ def check_same(x: ArrayArithmetic, y: ArrayArithmetic) -> None:
     if y is x:
         return
     if y.format != x.format:
-        widened = y.format.precision >= x.format.precision and y.format.emin <= x.format.emin
-        common = y.format if widened and y.format.emax >= x.format.emax else x.format
+        is_wider = y.format.precision >= x.format.precision and y.format.emin <= x.format.emin
+        common = y.format if is_wider and y.format.emax >= x.format.emax else x.format
         raise ValueError(
             f"Arrays of two formats do not mix, {x.format} and {y.format}: convert one of them, "
             f"x.astype({str(common)!r})."

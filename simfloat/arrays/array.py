@@ -82,7 +82,7 @@ def array(
     the same values.
 
     Parameters:
-        data: the values, all that :func:`simfloat.round` accepts, also values that float64 cannot represent.
+        data: all values that :func:`simfloat.round` accepts, including those that float64 cannot represent.
         format: the format; precision at most 50 bits, or FP64 in a deterministic mode. Functions such as `exp` and
             `power` have FP64 only with nearest_even.
         rounding: the rounding mode of every operation.
@@ -201,7 +201,7 @@ class Array(ArrayOperators, NumpyProtocol, OperandOfPandas):
             rounding: the mode of this rounding and of later operations; None keeps the current mode.
             accumulate: the new accumulator, or a format for the sequential sum in it; None keeps an accumulator that
                 was given explicitly, and otherwise means the sequential sum in the new format.
-            stream: the new source of random bits; None keeps the current one, except if `rounding` needs none.
+            stream: the new source of random bits; None keeps the current one, unless `rounding` needs no random bits.
             copy: False returns this array if neither values nor options change, as in NumPy.
 
         Returns:

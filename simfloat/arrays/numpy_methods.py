@@ -51,7 +51,7 @@ class NumpyMethods:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
     def __contains__(self, value: Any) -> bool:
-        return bool(np.any(self == value))  # as NumPy's arrays; the operator `in` compares rows otherwise
+        return bool(np.any(self == value))  # as in NumPy; without this method, `in` compares rows
 
     def any(self, axis: ArrayAxes = None, keepdims: bool = False) -> Any:
         """Return True if an element along `axis` is not zero, as numpy.any does."""

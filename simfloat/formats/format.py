@@ -243,8 +243,8 @@ class Format:
 
     @property
     def fraction_bits(self) -> int:
-        """The number of bits after the binary point that all numbers of the format have: 24 for FP16, whose smallest
-        number is 2^-24. The width of the fraction in its codes is `mantissa_bits`."""
+        """The most bits after the binary point that a number of the format needs: 24 for FP16, whose smallest number
+        is 2^-24. The width of the fraction in its codes is `mantissa_bits`."""
         return self.mantissa_bits - self.emin
 
     @property

@@ -156,8 +156,8 @@ def norm(
 
     The 2-norm of a vector and the Frobenius norm are the root of the sum of the squares, where every square is rounded
     and the sum goes through `accumulate`. The other norms are sums or extremes of magnitudes. The 2-norm of a matrix is
-    the first singular value of :func:`simfloat.linalg.svd`. Squares are not scaled: one out of range makes the norm
-    infinite, and squares that underflow make it 0.
+    the first singular value of :func:`simfloat.linalg.svd`. Elements are not scaled: a square out of range makes the
+    norm infinite, and the norm is 0 if all squares underflow to 0.
 
     Parameters:
         x: a vector or a matrix, real or complex.
@@ -265,7 +265,7 @@ def cond(
 
 
 def _condition_error(a: NDArray, format: Format) -> ValueError:
-    """Return the error for an estimate out of range: only the norm of the inverse depends on the scale of A."""
+    """Return the error for an estimate out of range. Scaling A helps if only the norm of the inverse is too large."""
     with np.errstate(all="ignore"):
         is_small = bool(np.linalg.cond(a.astype(np.float64), 1) < format.max / 2)
     advice = "scale A up by a power of two, or" if is_small else "scaling A does not change a condition number;"

@@ -180,7 +180,7 @@ def scaling_up(a: Any, format: Format, power: int = 1) -> str:
 
 
 def advice_for_small(a: NDArray, format: Format) -> str:
-    """Return "scale it up, or", with a power of two, for a matrix in the format that is zero or subnormal."""
+    """Return "scale it up, or", with a power of two, if all elements are subnormal or zero; otherwise no text."""
     largest = magnitudes(a).max(initial=0.0)
     if largest >= format.smallest_normal:
         return ""

@@ -130,9 +130,9 @@ class RefinementCall(NamedTuple):
         if largest < work.smallest_normal / work.eps:
             power = -math.frexp(largest or 1.0)[1]
             yield f"b scaled by 2**{power}", self._replace(b=np.ldexp(np.asarray(self.b), power))
-        of_a = _largest(np.asarray(self.a, np.float64))
-        if 0 < of_a < factor.smallest_normal and not isinstance(self.a, Array):
-            power = -math.frexp(of_a)[1]
+        largest_of_a = _largest(np.asarray(self.a, np.float64))
+        if 0 < largest_of_a < factor.smallest_normal and not isinstance(self.a, Array):
+            power = -math.frexp(largest_of_a)[1]
             a, b = (np.ldexp(np.asarray(x, np.float64), power) for x in (self.a, self.b))
             yield f"A and b scaled by 2**{power}", self._replace(a=a, b=b)
         factors = [wider for wider in WIDER if wider.precision > factor.precision]

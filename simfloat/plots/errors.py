@@ -252,8 +252,8 @@ def deterministic_bound(lengths: ArrayLike, unit_roundoff: float) -> NDArray[np.
 def probabilistic_bound(lengths: ArrayLike, unit_roundoff: float, factor: float = 1.0) -> NDArray[np.float64]:
     """Return exp((factor sqrt(n) u + n u^2) / (1 - u)) - 1, about factor sqrt(n) u: a likely bound on the error.
 
-    The bound assumes that rounding errors are mean independent with mean zero. Errors of stochastic rounding with
-    many random bits are; pass 2 u for them. Errors of rounding to nearest often behave similarly, but not if a sum
+    The bound assumes that rounding errors are mean independent with mean zero. Stochastic rounding with many
+    random bits has such errors; pass 2 u for it. Errors of rounding to nearest often behave similarly, but not if a sum
     stagnates.
 
     Parameters:

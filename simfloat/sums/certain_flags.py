@@ -1,12 +1,12 @@
 """Flags of sums that follow from bounds and from the sums, so that no step must be computed by itself.
 
 Let every product, and every start value, be a multiple of 2^low, and let S be the sum of their magnitudes. All partial
-sums, rounded or not, are multiples of 2^low, and hardly exceed S. So:
+sums, rounded or not, are multiples of 2^low, and roundings make them only a little larger than S. So:
 
 * No step is invalid if S is finite. No step overflows if S is far enough below the largest number.
-* No rounding underflows if 2^low is at least the smallest number of the format: tiny multiples of it are numbers of the
-  format. The alignment of a matrix unit may also cut bits off a tiny total. Therefore 2^low must be at least the
-  smallest normal number for such a unit.
+* No rounding underflows if 2^low is at least the smallest number of the format: small multiples of 2^low are then
+  numbers of the format. The alignment of a matrix unit may also cut bits off a tiny total. Therefore 2^low must be at
+  least the smallest normal number for such a unit.
 * No step is inexact if the format has all multiples of 2^low up to S, and no alignment cuts them off.
 * Some step is inexact if the sum differs from the exact one, which float64 shows if the difference exceeds its error.
 
@@ -61,8 +61,8 @@ class StepFacts(NamedTuple):
 
     precision: int  # the fewest bits of a format
     least: int  # the exponent that the last bits of products must have
-    largest: int  # the exponent of the smallest largest number
-    growth: float  # the binary logarithm of the growth per product, by roundings
+    largest: int  # the smallest exponent of the largest number of a format
+    growth: float  # the binary logarithm of the factor by which the roundings for a product can enlarge a sum
     top: int  # the largest exponent with which zeros and subnormal sums take part in an alignment
     fraction_bits: float  # the fewest bits that an alignment keeps; infinite without one
     terms: int = 0  # the most terms of an alignment
@@ -168,12 +168,12 @@ def sums_with_flags(shape: tuple[int, ...], a: NDArray, b: NDArray, work: Prepar
 
 
 class _Limits(NamedTuple):
-    """The operands in float64, and limits on the size of a sum, which is a bound on S."""
+    """The operands in float64, and two limits for the size of a sum; this size is an upper bound on S."""
 
     a: NDArray  # (..., m, k)
     b: NDArray  # (..., k, n)
-    is_usual: float  # smaller sums raise no flag except inexact
-    is_exact: float  # the steps of smaller sums are exact
+    usual_limit: float  # smaller sums raise no flag except inexact
+    exact_limit: float  # the steps of smaller sums are exact
 
 
 class _SomeSums(NamedTuple):
@@ -187,7 +187,7 @@ class _SomeSums(NamedTuple):
         """Return the flags: inexact if a part of the products shows it, otherwise the flags of all steps."""
         raised = np.full(len(self.usual), INEXACT, np.uint8)
         left, depth, chunk = np.arange(raised.size), self.limits.a.shape[-1], engine.accumulator.chunk or 0
-        # The errors of a sum may cancel, but then the errors of its first steps rarely cancel, too.
+        # The errors of a sum may cancel. Then the errors of its first steps rarely cancel as well.
         for part in PARTS if chunk else ():
             first = int(depth * part) // chunk * chunk
             if first and left.size:
@@ -223,12 +223,12 @@ def _limits(engine: OperationsEngine, a: NDArray, b: NDArray, initial: NDArray |
     # An alignment changes a term by less than the last bit that it keeps. Kahan's partial sums and corrections are
     # together below 8 S, apart from their growth by roundings.
     cuts = depth * facts.terms * 2.0 ** (top - facts.fraction_bits)
-    is_usual = 2.0 ** (facts.largest - 3 - 3 * (depth + 1) * facts.growth) - cuts
+    usual_limit = 2.0 ** (facts.largest - 3 - 3 * (depth + 1) * facts.growth) - cuts
     bits: float = facts.precision
     if facts.fraction_bits < math.inf:
         bits = min(bits, facts.fraction_bits) if top - facts.fraction_bits <= low else 0
     # Sizes are rounded, so the limit is half of the size up to which steps are exact.
-    return _Limits(a.astype(np.float64), b.astype(np.float64), is_usual, 2.0 ** (low + bits - 1))
+    return _Limits(a.astype(np.float64), b.astype(np.float64), usual_limit, 2.0 ** (low + bits - 1))
 
 
 def _compare(
@@ -245,7 +245,7 @@ def _compare(
             size, near = size + np.abs(initial), near + initial
         # The factor is four times the error of each rounding, in any direction.
         inexact = np.abs(np.subtract(sums, near, out=near), out=near) > (depth + 8) * 2.0**-50 * size
-        return inexact, size < limits.is_usual, size < limits.is_exact
+        return inexact, size < limits.usual_limit, size < limits.exact_limit
 
 
 @cache

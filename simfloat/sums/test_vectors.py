@@ -203,7 +203,7 @@ def _integers(x: Any, dtype: np.dtype) -> NDArray[Any]:
 
 
 def _texts(values: NDArray, kind: Kind, name: str = "") -> NDArray[np.str_]:
-    """Return the codes of numbers, integers or booleans in hexadecimal digits; ValueError naming the operand."""
+    """Return the codes of numbers, integers or booleans in hexadecimal digits. A ValueError names the operand."""
     if isinstance(kind, Format):
         try:
             return hexadecimal_texts(encode(values, kind), kind)

@@ -246,8 +246,8 @@ def case_of(
             raise ValueError(
                 "Only 'round' has a pair of formats, of operands and results, and 'dot' with accumulate=, of a and b; "
                 f"got ({', '.join(map(str, format))})."
-                + " For an fma of other operands than results, write 'dot' with one product: operands of the shape (n, "
-                "1), and accumulate=sequential(format of c and of the result)." * (operation == "fma")
+                + " For an fma of other formats than that of the result, write 'dot' with one product: operands of "
+                "shape (n, 1), and accumulate=sequential(format of c and of the result)." * (operation == "fma")
             )
         return _case_of_sums(as_formats(format), rounding, output, accumulate, flags, blocks)
     result_format = None if format is None else as_format(format)

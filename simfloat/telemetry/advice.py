@@ -385,14 +385,14 @@ def _loss_scale_text(entries: Entries, binades: Binades, format: Format | None, 
 
 
 def _is_gradient(key: Key, keys: frozenset[Key], policy: Policy | None) -> bool:
-    """True for results that a loss scale multiplies, without those that a scaled cast divides by their own scale."""
+    """True for results that a loss scale multiplies, except operands that a cast with a scale of its own rounds."""
     if key.phase != "backward":
         return False
     if key.operation == "cast_gradient":
         return policy is None or as_cast(policy.recipe(key.path).compute_gradients).scale is None
     if key.operation in CAST_ROLES or kind_of(key.operation) == CONTRACTION:
         return key.operation not in CAST_ROLES
-    # A recorder of the backward pass alone distinguishes parameters from layers only below the product of a layer.
+    # If only the backward pass was recorded, parameters are recognized by the gradient that the product above rounds.
     layer = key._replace(path=key.path.rpartition(".")[0], operation="cast_gradient")
     return is_parameter(key.path, keys) and (layer in keys or any(each.phase != "backward" for each in keys))
 

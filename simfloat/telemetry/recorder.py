@@ -147,7 +147,7 @@ class Recorder(AddingObserver):
     ) -> dict[str, int]:
         """Return the counts by kind, summed over all calls that match.
 
-        A warning says so if the path and the operation match results, but never the same ones: all counts are then 0.
+        If `path` and `operation` match results, but no result matches both, all counts are 0, and a warning says so.
 
         Parameters:
             path: a shell pattern of paths; None for all.

@@ -77,8 +77,8 @@ def diagnose(
     mask, a master copy or a loss scale. A training of a copy with this change verifies it.
 
     An event is not a fault of the policy if the reference has it in the same step, at the same place and in as many
-    elements. An overflow that does no harm, such as the overflow of a mask, is not a fault either: it changes the
-    gradient of no parameter by a tenth of this gradient, and leaves the loss finite. The arguments are not changed.
+    elements. An overflow is not a fault either if the loss is finite and no gradient of a parameter changes by a tenth
+    of this gradient. An example is the overflow of a mask. The arguments are not changed.
 
     Parameters:
         model: a simfloat.nn.Module or a torch.nn.Module.

@@ -18,16 +18,16 @@ IN_THE_PROGRAM = "in the program: "
 #: The changes, each with its description. {path} is a module, an optimizer or a class of modules, {value} a number,
 #: and {inverse} its inverse.
 UPCAST, UPCAST_LOSS, EPS = "upcast", "upcast of the loss", "eps"
-KEPT, INSIDE = "kept upcast", "upcast inside"
+WIDE_RESULT, WIDE_INSIDE = "kept upcast", "upcast inside"
 MASK, SCORES, MASTER, LOSS_SCALE = "mask", "scores", "master copy", "loss scale"
 FLOAT8_SCALE = "float8 scale"
 WORDS = {
     UPCAST: "run {path!r} in float32, by model.get_submodule({path!r}).float(), x.float() before it and "
     ".to(x.dtype) after it",
-    KEPT: "run {path!r} in float32 and keep its result in float32, by model.get_submodule({path!r}).float() and "
+    WIDE_RESULT: "run {path!r} in float32 and keep its result in float32, by model.get_submodule({path!r}).float() and "
     "x.float() before it, without .to(x.dtype) after it",
-    INSIDE: "run {path!r} in float32 and keep its result in float32, by model.get_submodule({path!r}).float(), by "
-    "x.float() before it and in place of its own conversions to a narrower dtype, and outside of torch.autocast",
+    WIDE_INSIDE: "run {path!r} in float32 and keep its result in float32, by model.get_submodule({path!r}).float(), "
+    "by x.float() before it and in place of its own conversions to a narrower dtype, and outside of torch.autocast",
     UPCAST_LOSS: "compute the loss in float32, by loss_fn(model(x).float(), y)",
     EPS: "{path}(..., eps={value:g})",
     MASK: "mask by torch.finfo(x.dtype).min or torch.where, not by a number beyond the dtype",

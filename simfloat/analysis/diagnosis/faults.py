@@ -124,7 +124,7 @@ def mend_first_faults(repair: PolicyRepair) -> bool:
         if is_mended:
             continue
         if not is_prevented or before == float("inf"):  # otherwise, the gradient is as wrong without the overflow
-            # A mask is not at work if limits on its numbers do not help.
+            # If limits on the numbers of masks do not help, a mask is not the cause.
             repair.faults.append(fault._replace(remedies=tuple(c for c in candidates if c != Change(MASK))[:1]))
         if before == float("inf"):
             return False
@@ -213,8 +213,8 @@ def _is_later(other: tuple[FirstNaN, Entries] | None, first: FirstNaN) -> bool:
 def _is_better(candidate: Remedy | Change, record: TrialRecord, first: FirstNaN, faults: Sequence[Fault]) -> bool:
     """Return True if a training with a remedy fails later or not at all.
 
-    A failure at the place of an earlier fault in the step is not later. After a larger eps, neither is a failure in the
-    same layer, and after an upcast, neither is an overflow of the conversion after it.
+    A failure in the same step and at the same place as an earlier fault does not count as later. After a larger eps, a
+    failure in the same layer does not count; after an upcast, an overflow of the conversion back does not count.
     """
     bad_result = first_bad_result(record)
     if bad_result is None:

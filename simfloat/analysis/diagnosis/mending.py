@@ -210,7 +210,7 @@ class PolicyRepair:
         self.adopt_verified()
 
     def withdraw_since(self, step: int) -> None:
-        """Withdraw the remedies of values that are not finite in this step and later ones, which still has them."""
+        """Withdraw the remedies of NaN and infinities in this step and later ones, because the step still has some."""
         self.faults = [
             fault._replace(verified=False) if fault.kind in FIRST_KINDS and fault.step >= step else fault
             for fault in self.faults

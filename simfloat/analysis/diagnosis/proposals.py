@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from simfloat.analysis.diagnosis.changes import (
     EPS,
     FLOAT8_SCALE,
-    INSIDE,
-    KEPT,
     LOSS_SCALE,
     MASK,
     MASTER,
     SCORES,
     UPCAST,
     UPCAST_LOSS,
+    WIDE_INSIDE,
+    WIDE_RESULT,
     Change,
     eps_attribute,
 )
@@ -55,7 +55,7 @@ def changes_for_first(first: FirstNaN, source: Key, trial: TrainingTrial) -> Ite
     if first.phase == "forward":
         # If the result of a layer is beyond the dtype, or if the layer itself converts to the dtype, an upcast that
         # converts the result back moves the overflow and does not prevent it.
-        yield from (Change(kind, change.path) for kind in (KEPT, INSIDE) for change in wide if change.path)
+        yield from (Change(kind, change.path) for kind in (WIDE_RESULT, WIDE_INSIDE) for change in wide if change.path)
     yield Change(MASTER)
 
 

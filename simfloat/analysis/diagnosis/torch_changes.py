@@ -13,13 +13,13 @@ from simfloat.analysis.attribution.torch_models import widen_to_float32
 from simfloat.analysis.diagnosis.changes import (
     EPS,
     FLOAT8_SCALE,
-    INSIDE,
-    KEPT,
     LOSS_SCALE,
     MASK,
     MASTER,
     SCORES,
     UPCAST,
+    WIDE_INSIDE,
+    WIDE_RESULT,
     Change,
     set_eps,
 )
@@ -38,7 +38,7 @@ PRODUCTS = (aten.bmm.default, aten.mm.default)
 QUOTIENT, FACTOR = aten.div.Tensor, aten.mul.Tensor
 
 #: The operations with which a program applies a mask, or creates one.
-MASKING = {
+MASK_OPERATIONS = {
     *(aten.masked_fill, aten.masked_fill_, aten.where, aten.full, aten.full_like, aten.new_full, aten.fill_),
     *(aten.add, aten.add_, aten.sub, aten.sub_, aten.rsub),
 }
@@ -46,7 +46,7 @@ MASKING = {
 
 def change_parts(change: Change, model: torch.nn.Module, optimizer: Any, scaler: Any) -> Any:
     """Change a model and its optimizer, and return the loss scaler."""
-    if change.kind in (UPCAST, KEPT, INSIDE):
+    if change.kind in (UPCAST, WIDE_RESULT, WIDE_INSIDE):
         run_in_float32(model.get_submodule(change.path), keep=change.kind != UPCAST)
     elif change.kind == MASTER:
         widen_training(model, optimizer)
@@ -66,7 +66,7 @@ def change_block(change: Change, dtype: torch.dtype | None, device: str) -> Abst
         return torch.autocast(device, dtype=dtype, cache_enabled=False)  # weights change within the block
     if change.kind == MASK:
         return ClampedNumbers()
-    if change.kind == INSIDE:
+    if change.kind == WIDE_INSIDE:
         return WideInside(change.path)
     if change.kind == FLOAT8_SCALE:
         return ScaledConversions()
@@ -137,7 +137,7 @@ class ClampedNumbers(ProgramMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Carry out an operation; if it may be part of a mask, with numbers within the range."""
         options = kwargs or {}
-        if func.overloadpacket not in MASKING and not (func is FACTOR and _is_zero_or_one(args[0])):
+        if func.overloadpacket not in MASK_OPERATIONS and not (func is FACTOR and _is_zero_or_one(args[0])):
             return func(*args, **options)
         dtypes = [x.dtype for x in args if isinstance(x, torch.Tensor)] + [options.get("dtype")]
         narrow = next((dtype for dtype in dtypes if dtype in NARROW), None)

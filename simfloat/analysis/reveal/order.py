@@ -409,7 +409,7 @@ class Evidence(NamedTuple):
         If only the result was such a sum, return all evidence and FP32.
         """
         steps = [(-(-products // size), step) for products, step in self.steps if products > size]
-        # Lanes may differ by a product. Terms inside a run have at most half of its products.
+        # The lengths of lanes may differ by one. Terms inside a run have at most half of its products.
         alignments = [(-(-products // size), step) for products, step in self.alignments if 2 * products > size]
         return self._replace(steps=steps or [*self.steps, UNSEEN], alignments=alignments or self.alignments)
 

@@ -52,10 +52,10 @@ def roundoff(format: FormatLike, rounding: RoundingLike = nearest_even) -> float
 def bias(format: FormatLike, rounding: RoundingLike) -> float:
     """Return the largest relative error of the mean of one stochastic rounding.
 
-    With N random bits, the probability of rounding away from zero is a multiple of 2^-N. It differs from the one
-    without error by less than 2^-N in variant A, and by at most 2^-(N+1) in variants B and C. Times u, the largest
-    relative distance of two neighbours, this is the bias. With few random bits, it decides the error of long sums: an
-    addend may be lost in every step.
+    With N random bits, the probability of rounding away from zero is a multiple of 2^-N. It differs from the exact
+    probability by less than 2^-N in variant A, and by at most 2^-(N+1) in variants B and C. The bias is this difference
+    times u, the largest relative distance of two neighbours. With few random bits, the bias dominates the error of long
+    sums: an addend may be lost in every step.
 
     Parameters:
         format: a floating-point format, or its name.
@@ -210,10 +210,10 @@ def confidence_factor(probability: float, terms: int = 1) -> float:
 def stochastic_variance(n: ArrayLike, unit_roundoff: float) -> NDArray[np.float64]:
     """Return (1 + u^2)^n - 1: a bound on the variance of a sum under stochastic rounding.
 
-    With enough random bits, the mean of a computed dot product is the exact value; few random bits add a
-    :func:`bias`, for which this is no bound. The variance is at most this bound times the square of the sum of |a_i
-    b_i|, if a term takes part in at most n roundings. The bound grows like n u^2, so the standard deviation grows like
-    sqrt(n) u.
+    With enough random bits, the mean of a computed dot product is the exact value. With few random bits, it has a
+    :func:`bias`, which this bound does not include. The variance is at most this bound times the square of the sum of
+    |a_i b_i|, if a term takes part in at most n roundings. The bound grows like n u^2, so the standard deviation grows
+    like sqrt(n) u.
 
     Parameters:
         n: numbers of roundings, 0 or more: the terms of a dot product, or the terms of a sum less 1.
@@ -336,7 +336,7 @@ def check_bias(bias: Any, unit_roundoff: float) -> float:
     """Return a bias from 0 to below u; raise ValueError for others."""
     is_number = isinstance(bias, int | float | np.number) and not isinstance(bias, bool)
     if not is_number or not 0 <= bias < unit_roundoff:
-        raise ValueError(f"bias must be a number from 0 to below u = {unit_roundoff}, as of theory.bias; got {bias!r}.")
+        raise ValueError(f"bias must be a number from 0 to below u = {unit_roundoff}, see theory.bias; got {bias!r}.")
     return float(bias)
 
 

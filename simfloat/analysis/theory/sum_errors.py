@@ -126,7 +126,7 @@ def probable_error_bound(
 
 
 def _largest_errors(format: Format, rounding: Rounding) -> tuple[float, float]:
-    """Return the largest relative error of one rounding, and that of its mean: 0 unless it is stochastic."""
+    """Return the largest relative error of one rounding, and that of its mean, or 0 if it is not stochastic."""
     return roundoff(format, rounding), bias(format, rounding) if rounding.is_stochastic else 0.0
 
 

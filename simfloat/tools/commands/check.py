@@ -208,7 +208,7 @@ def _case(path: Path, unit: Unit | None) -> tuple[Case, Unit | None]:
         return case_of(operation, format, mode), None
     raise ValueError(
         f"No description of {path}: pass --unit unit.toml, or write {beside.name} beside it. A file of one operation "
-        "may instead have its name: OPERATION_FORMAT_MODE.txt, such as fma_BF16_toward_negative.txt."
+        "needs none if its name is OPERATION_FORMAT_MODE.txt, such as fma_BF16_toward_negative.txt."
     )
 
 

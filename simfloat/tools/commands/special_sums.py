@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 import simfloat as sf
 from simfloat.tools.commands.operand_numbers import special_number
 
-#: Sums, by their products at the first place, at the last place, at the last place of the first chunk (`near`), at all
-#: other places (`rest`, by default 1*1), by the start `c` (by default 1), and by the first scale of a and the last
-#: scale of b. If a number is not of its format, the factors are exchanged, or the sum is left out.
+#: Each text describes a sum: its products at the first place, at the last place, at the last place of the first chunk
+#: (`near`) and at all other places (`rest`, by default 1*1), the start `c` (by default 1), the first scale of a, and
+#: the last scale of b. If a number is not of its format, the factors are exchanged, or the sum is left out.
 SPECIAL_SUMS = (
     *("first:inf*0", "last:0*inf", "first:inf*1 near:-inf*1", "last:1*inf c:-inf", "first:-inf*1 last:1*inf"),
     *("first:nan*1", "last:1*nan", "c:nan", "last:inf*1", "c:inf"),
