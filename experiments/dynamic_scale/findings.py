@@ -79,8 +79,13 @@ def _interval_limits_skips(results: list[Result]) -> Measured:
     f"share of steps skipped: N = {FEW} - N = {MANY} > 0",
 )
 def _few_skip_more(results: list[Result]) -> Measured:
-    few, many = (100 * skipped(results, f"interval-{n}").mean(axis=1) for n in (FEW, MANY))
-    return f"{spread(few)} against {spread(many)} %", difference_test(few, many, above=0)
+    return _skipped_beside(results, FEW, MANY)
+
+
+def _skipped_beside(results: list[Result], few: int, many: int) -> Measured:
+    """Test that a higher threshold for growth, `many` steps, has a smaller share of skipped steps."""
+    more, fewer = (100 * skipped(results, f"interval-{n}").mean(axis=1) for n in (few, many))
+    return f"{spread(more)} against {spread(fewer)} %", difference_test(more, fewer, above=0)
 
 
 @claim(
@@ -111,8 +116,13 @@ def _beside_fp32(results: list[Result], *variants: str) -> Measured:
     f"exp(loss), the perplexity: N = {MANY} - N = {FEW} > 0 (the tutorial's criterion: {PERPLEXITY})",
 )
 def _convergence(results: list[Result]) -> Measured:
-    few, many = (np.exp(final(results, "digits", f"interval-{n}")) for n in (FEW, MANY))
-    return f"difference {spread(many - few, 4)}", difference_test(many, few, above=0)
+    return _perplexity_beside(results, FEW, MANY)
+
+
+def _perplexity_beside(results: list[Result], few: int, many: int) -> Measured:
+    """Test that a higher threshold for growth, `many` steps, has a larger perplexity."""
+    lower, higher = (np.exp(final(results, "digits", f"interval-{n}")) for n in (few, many))
+    return f"difference {spread(higher - lower, 4)}", difference_test(higher, lower, above=0)
 
 
 @claim(
@@ -120,8 +130,7 @@ def _convergence(results: list[Result]) -> Measured:
     f"share of steps skipped: N = {HALF} - N = {FEW} > 0",
 )
 def _doubling_skips(results: list[Result]) -> Measured:
-    half, few = (100 * skipped(results, f"interval-{n}").mean(axis=1) for n in (HALF, FEW))
-    return f"{spread(half)} against {spread(few)} %", difference_test(half, few, above=0)
+    return _skipped_beside(results, HALF, FEW)
 
 
 @claim(
@@ -129,8 +138,7 @@ def _doubling_skips(results: list[Result]) -> Measured:
     f"exp(loss), the perplexity: N = {FEW} - N = {HALF} > 0 (the tutorial's criterion: {PERPLEXITY})",
 )
 def _doubling_slows(results: list[Result]) -> Measured:
-    half, few = (np.exp(final(results, "digits", f"interval-{n}")) for n in (HALF, FEW))
-    return f"difference {spread(few - half, 4)}", difference_test(few, half, above=0)
+    return _perplexity_beside(results, HALF, FEW)
 
 
 @claim(

@@ -137,7 +137,12 @@ def _narrow_training_does_not(results: list[Result]) -> Measured:
     f"FP16 reductions: loss / FP32's loss > {MATCH}",
 )
 def _reductions_cost(results: list[Result]) -> Measured:
-    loss, fp32 = (final(results, "normalised", variant) for variant in ("reductions", "fp32"))
+    return _loss_above_fp32(results, "reductions")
+
+
+def _loss_above_fp32(results: list[Result], variant: str, *measure: str) -> Measured:
+    """Test that the loss of a variant does not match FP32's, by a measure of `final`."""
+    loss, fp32 = (final(results, "normalised", each, *measure) for each in (variant, "fp32"))
     return spread(loss / fp32, 3), ratio_test(loss, fp32, above=MATCH)
 
 
@@ -146,8 +151,7 @@ def _reductions_cost(results: list[Result]) -> Measured:
     f"FP16 reductions, running averages of batch norm: loss / FP32's loss > {MATCH}",
 )
 def _reductions_cost_by_averages(results: list[Result]) -> Measured:
-    loss, fp32 = (final(results, "normalised", variant, "averaged") for variant in ("reductions", "fp32"))
-    return spread(loss / fp32, 3), ratio_test(loss, fp32, above=MATCH)
+    return _loss_above_fp32(results, "reductions", "averaged")
 
 
 @claim(
@@ -155,8 +159,7 @@ def _reductions_cost_by_averages(results: list[Result]) -> Measured:
     f"FP16 reductions in pairs: loss / FP32's loss > {MATCH}",
 )
 def _pairs_cost(results: list[Result]) -> Measured:
-    loss, fp32 = (final(results, "normalised", variant) for variant in ("pairs", "fp32"))
-    return spread(loss / fp32, 3), ratio_test(loss, fp32, above=MATCH)
+    return _loss_above_fp32(results, "pairs")
 
 
 @claim(
