@@ -343,10 +343,7 @@ class LookedUp(InFloat64):
             x = self.block(start, stop)[0]
             if any(table.look_up(x, out) for table in self.route.tables):
                 return
-        if stop - start <= BLOCK:
-            plan.loop(self.exact(start, stop), words, out, plan.numbers)
-            return
-        for begin in range(start, stop, BLOCK):  # deterministic: random bits would be made block by block
+        for begin in range(start, stop, BLOCK):  # looked-up functions have no random bits
             end = min(begin + BLOCK, stop)
             plan.loop(self.exact(begin, end), words, out[begin - start : end - start], plan.numbers)
 

@@ -184,8 +184,7 @@ def advice_for_small(a: NDArray, format: Format) -> str:
     largest = magnitudes(a).max(initial=0.0)
     if largest >= format.smallest_normal:
         return ""
-    power = math.floor(math.log2(format.max) / 2 - math.log2(largest)) if largest else 0
-    return f"scale it up, as by 2**{power}, or " if largest else "scale it up, or "
+    return f"scale it up, as by 2**{_scaling_exponent(a, format, 2)}, or " if largest else "scale it up, or "
 
 
 def elimination_overflow_error(what: str, a: NDArray, pivot: bool, format: Format) -> ValueError:
